@@ -1,7 +1,8 @@
 """The intervals of predicted steps: from one half of the rows of result files, scored on the other.
 
-    PYTHONPATH=. python benchmarks/intervals.py --table     # remakes prediction/interval_table.py
-    PYTHONPATH=. python benchmarks/intervals.py --out FILE  # how often they hold the other half
+    PYTHONPATH=. python benchmarks/intervals.py --table     # remakes
+    prediction/step/interval_table.py PYTHONPATH=. python benchmarks/intervals.py --out FILE  # how
+    often they hold the other half
 
 Nothing is measured: the rows are those of ``CONSTANTS``, with what was predicted of them then.
 Which half a row is in, its network, family or model says, never its time; where constants of the
@@ -29,10 +30,10 @@ from benchmarks.command import RESULTS, Record, parser, sources  # noqa: E402
 from benchmarks.prediction_distributed.intervals import ANY, Residual, intervals  # noqa: E402
 from benchmarks.prediction_timm.families import family_of, side_of  # noqa: E402
 
-from gobrrr.models import residual_table  # noqa: E402
-from gobrrr.prediction import interval_table  # noqa: E402
-from gobrrr.prediction.mesh import Mesh  # noqa: E402
-from gobrrr.prediction.mesh_bands import WIDER, kind_of  # noqa: E402
+from gobrrr.prediction.kernels import residual_table  # noqa: E402
+from gobrrr.prediction.mesh.bands import WIDER, kind_of  # noqa: E402
+from gobrrr.prediction.mesh.mesh import Mesh  # noqa: E402
+from gobrrr.prediction.step import interval_table  # noqa: E402
 
 # Fewer rows have no percentiles, and tell no share.
 FEWEST = 10

@@ -69,8 +69,9 @@ def quick_cases() -> list[Case | OddInput]:
 
 def import_what_children_need() -> None:
     """Once, before any child: only imports, so that each child asks gobrrr for the first time."""
-    rooms = ("attribution", "capture", "devices", "diagnosis", "fixes", "measure", "models",
-             "pipeline", "prediction", "reports", "timeline", "work")  # fmt: skip
+    rooms = ("attribution", "devices", "diagnosis", "fixes", "live", "measure", "observe",
+             "pipeline", "prediction", "ranks", "recordings", "reports", "roofline", "symbolic",
+             "timeline", "work")  # fmt: skip
     for room in rooms:
         package = importlib.import_module(f"gobrrr.{room}")
         for module in pkgutil.walk_packages(package.__path__, f"gobrrr.{room}."):

@@ -13,7 +13,7 @@ from benchmarks.ceilings.quiet import Pace
 from gobrrr.devices import Ceilings, ceilings_for_this_machine, identify
 from gobrrr.devices.cpu.identity import usable_cpus
 from gobrrr.devices.cpu.memory import plan_levels
-from gobrrr.models.roof import roof_of
+from gobrrr.roofline.roof import roof_of
 from gobrrr.work.estimate import Work
 
 _CASE_S = 0.06

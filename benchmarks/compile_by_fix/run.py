@@ -101,7 +101,7 @@ def _serve(name: str, variant: str) -> None:
     from benchmarks.fixes.variants import serve
 
     from gobrrr import Workload
-    from gobrrr.capture.compiler_counters import compiler_counters
+    from gobrrr.observe.compiler_counters import compiler_counters
 
     def make() -> Workload:
         torch.manual_seed(0)
@@ -119,8 +119,8 @@ def _serve(name: str, variant: str) -> None:
     if variant != IN_SCRIPT:
         serve(make, variant)
         return
-    from gobrrr.capture.steps import StepWatcher
-    from gobrrr.fixes.compilation import COMPILE_FIXES
+    from gobrrr.fixes.compilation.compile import COMPILE_FIXES
+    from gobrrr.live.steps import StepWatcher
 
     install, seen = COMPILE_FIXES[0].in_script, [0]
     assert install is not None

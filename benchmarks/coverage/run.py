@@ -22,14 +22,14 @@ from benchmarks.command import Record, parser
 from benchmarks.zoo import MODELS, Network, build
 from torch.utils.flop_counter import FlopCounterMode
 
-from gobrrr.capture.align import match
-from gobrrr.capture.candidates import candidate_rows
-from gobrrr.capture.op_recorder import OpRecorder
-from gobrrr.capture.profile import HostProfiler, RawEvents
+from gobrrr.live.profiles.candidates import candidate_rows
+from gobrrr.live.profiles.profile import HostProfiler, RawEvents
+from gobrrr.observe.op_recorder import OpRecorder
+from gobrrr.timeline.align import match
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.nesting import nearest, parents
 from gobrrr.work import has_formula, is_composite, work_of
-from gobrrr.work.views import NO_WORK
+from gobrrr.work.formulas.views import NO_WORK
 
 Step = Callable[[], Any]
 PROFILED_STEPS = 5

@@ -212,7 +212,7 @@ def file_of(of_set: str, program: Program) -> Path:
 def _written(path: Path, best: list[str], folder: Path) -> Path | None:
     """The script as ``gobrrr fix --write`` writes it; ``None`` where it writes none."""
     from gobrrr.fixes.catalogue import FIXES
-    from gobrrr.fixes.rewrite import rewrite
+    from gobrrr.fixes.rewriting.rewrite import rewrite
 
     chosen = [fix for fix in FIXES if fix.name in best]
     text = rewrite(path.read_text(), chosen, 1.0).text

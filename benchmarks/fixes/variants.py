@@ -108,7 +108,7 @@ if __name__ == "__main__":
     kind, file, name, variant = sys.argv[1:5]
     sys.path.insert(0, str(Path(file).parent))
     if kind == "function":
-        from gobrrr.capture.workload import load_function
+        from gobrrr.timeline.workload import load_function
 
         serve(lambda: load_function(f"{file}:{name}"), variant)
     else:

@@ -45,7 +45,7 @@ first run, as its result files are called.
 A real device would add nothing for these, so they are not listed: a trace with Python frames gives
 each kernel the line where its function begins (`test_live_lines.py`, `test_spikes.py`); a PyTorch
 without the private names that recording needs still gives kernels, shapes and times, and a notice
-says what is missing (`test_live_lines.py`, `tests/capture/test_private_names.py`; for ceilings
+says what is missing (`test_live_lines.py`, `tests/observe/test_private_names.py`; for ceilings
 `test_gpu_measure.py`).
 
 Tests that need a device have the marker `gpu` and are skipped without one:

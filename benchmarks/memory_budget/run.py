@@ -23,7 +23,7 @@ from benchmarks.command import Record, parser
 from torch import Tensor, nn
 
 from gobrrr import Workload
-from gobrrr.fixes.memory_budget import FAMILY
+from gobrrr.fixes.compilation.memory_budget import FAMILY
 from gobrrr.pipeline.fix import fix_on, program_bench
 from gobrrr.search.options import Options
 from gobrrr.verification.messages import Target

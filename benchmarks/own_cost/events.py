@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from gobrrr.capture.profile import HostProfiler
+from gobrrr.live.profiles.profile import HostProfiler
 
 EVENTS = int(sys.argv[1])
 

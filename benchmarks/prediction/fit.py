@@ -13,10 +13,10 @@ from math import log
 
 from benchmarks.prediction.run import MeasuredOp, measured_ops
 
-from gobrrr.models.coefficients import Coefficients, coefficients_of
-from gobrrr.models.kernel_model import estimate_op
-from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.carry import source_device
+from gobrrr.prediction.carried.carry import source_device
+from gobrrr.prediction.kernels.coefficients import Coefficients, coefficients_of
+from gobrrr.prediction.kernels.kernel_model import estimate_op
+from gobrrr.prediction.kernels.target import TargetDevice
 from gobrrr.timeline.data import Timeline
 
 BOUNDS: dict[str, tuple[float, float]] = {

@@ -27,14 +27,14 @@ from typing import Any
 import numpy as np
 from benchmarks.command import Record, needed, parser
 
-from gobrrr.attribution.device_work import work_of_kernels
-from gobrrr.capture.traces import read_trace
-from gobrrr.models.coefficients import Coefficients
-from gobrrr.models.flags import DEFAULT_FLAGS, Flags, flags_of_kernels
-from gobrrr.models.kernel_model import estimate_op
-from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.carried_table import carried_table
-from gobrrr.prediction.carry import carry_timeline, source_device
+from gobrrr.attribution.device.work import work_of_kernels
+from gobrrr.prediction.carried.carry import carry_timeline, source_device
+from gobrrr.prediction.carried.table import carried_table
+from gobrrr.prediction.kernels.coefficients import Coefficients
+from gobrrr.prediction.kernels.flags import DEFAULT_FLAGS, Flags, flags_of_kernels
+from gobrrr.prediction.kernels.kernel_model import estimate_op
+from gobrrr.prediction.kernels.target import TargetDevice
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.timeline.nesting import parents
 from gobrrr.timeline.ops import OpCall

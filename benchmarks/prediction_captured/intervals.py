@@ -3,7 +3,7 @@
 Two things are off independently. Steps that their host binds took a nearly constant multiple of
 their ops' host time (``host_multiple``); the others lie about what is predicted by kind of mesh, as
 in ``prediction_distributed`` (each model left out in turn). gobrrr states both
-(``gobrrr.prediction.mesh_bands``; a test compares them with the result file).
+(``gobrrr.prediction.mesh.bands``; a test compares them with the result file).
 
 Residuals of MPT are with the measured version of attention (``FLASH_1``): what is stated is about
 the program that is captured.

@@ -13,7 +13,7 @@ from benchmarks.prediction_distributed.megatron import DEVICE
 from benchmarks.prediction_distributed.rows import MPT_WIDTHS, FsdpRow, MegatronRow
 from benchmarks.prediction_distributed.run import Scored
 
-from gobrrr.prediction.targets import predicted_target
+from gobrrr.prediction.step.targets import predicted_target
 
 Row = FsdpRow | MegatronRow
 Named = tuple[str, str, bool]

@@ -16,20 +16,20 @@ from benchmarks.prediction_captured.mpt import Network
 from benchmarks.prediction_distributed.megatron import DEVICE, vocabulary
 from benchmarks.prediction_distributed.rows import GPUS_A_HOST, FsdpRow, MegatronRow
 
-from gobrrr.capture.op_graph import capture_op_graph
 from gobrrr.prediction.capture_target import capture_target
-from gobrrr.prediction.host import host_share
-from gobrrr.prediction.mesh import Mesh, MeshOptions, parse_link, parse_mesh
-from gobrrr.prediction.mesh_bands import turns
-from gobrrr.prediction.mesh_costs import Platform, alone, cost_ops, model_of
-from gobrrr.prediction.mesh_memory import rank_levels
-from gobrrr.prediction.mesh_ops import end_of_backward
-from gobrrr.prediction.mesh_pipeline import first_stage, run_stages
-from gobrrr.prediction.mesh_stage_memory import stage_memory
-from gobrrr.prediction.mesh_step import mesh_step, step_band, step_seconds
+from gobrrr.prediction.mesh.bands import turns
+from gobrrr.prediction.mesh.costs import Platform, alone, cost_ops, model_of
+from gobrrr.prediction.mesh.memory import rank_levels
+from gobrrr.prediction.mesh.mesh import Mesh, MeshOptions, parse_link, parse_mesh
+from gobrrr.prediction.mesh.ops import end_of_backward
+from gobrrr.prediction.mesh.pipeline import first_stage, run_stages
+from gobrrr.prediction.mesh.stage_memory import stage_memory
+from gobrrr.prediction.mesh.step import mesh_step, step_band, step_seconds
 from gobrrr.prediction.options import PredictOptions
-from gobrrr.prediction.targets import predicted_target
-from gobrrr.prediction.torch_flags import flags_in_force
+from gobrrr.prediction.step.host import host_share
+from gobrrr.prediction.step.targets import predicted_target
+from gobrrr.prediction.step.torch_flags import flags_in_force
+from gobrrr.symbolic.op_graph import capture_op_graph
 from gobrrr.timeline.graph import OpGraph
 
 # Hosts' links are not stated by the source: eight interfaces of 200 Gb/s, as ``mpt`` beside it.
@@ -181,7 +181,7 @@ class MegatronProgram:
         return _added_up(self._whole, self._passes, row.microbatches, DEVICE, options, overhead)
 
     def _pipeline(self, options: MeshOptions, overhead: float | None) -> Predicted:
-        """As ``mesh_step``, without the account of each op of the first stage."""
+        """As ``mesh.step``, without the account of each op of the first stage."""
         graph, platform, device = self._whole, self._platform, self._device
         host = predicted_target(DEVICE, overhead)[1]
         if overhead not in self._host_bound:

@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python benchmarks/prediction_collectives/run.py --shared FOLDER --out RESULT.json
 
-``--table src/gobrrr/models/collective_table.py`` remakes the model's constants from the fitted half
-first. Beside the model stands a ring at the link's stated bandwidth without latency
+``--table src/gobrrr/prediction/mesh/collective_table.py`` remakes the model's constants from the
+fitted half first. Beside the model stands a ring at the link's stated bandwidth without latency
 (``2(n-1)/n * bytes / link``), and each device with the constants of the other, its own data sheet
 aside: what a device gets that nobody measured.
 """
@@ -23,9 +23,9 @@ from benchmarks.prediction_collectives.table import fit, write_module
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.devices.datasheets.sheet import DeviceSheet
 from gobrrr.devices.links import device_link
-from gobrrr.models import collectives
-from gobrrr.models.collective_protocols import Collective, steps_of
-from gobrrr.models.collectives import CollectiveTime, Group, collective_time
+from gobrrr.prediction.mesh import collectives
+from gobrrr.prediction.mesh.collective_protocols import Collective, steps_of
+from gobrrr.prediction.mesh.collectives import CollectiveTime, Group, collective_time
 
 Answer = Callable[[Row], tuple[float, float, float]]
 

@@ -10,8 +10,8 @@ import numpy as np
 from benchmarks.prediction_collectives.rows import Row
 
 from gobrrr.devices.datasheet import find_datasheet
-from gobrrr.models.collective_protocols import Collective, Protocol, Way, chosen, terms
-from gobrrr.models.collectives import Group, way_of
+from gobrrr.prediction.mesh.collective_protocols import Collective, Protocol, Way, chosen, terms
+from gobrrr.prediction.mesh.collectives import Group, way_of
 
 Coefficients = dict[str, dict[str, tuple[float, ...]]]
 Bands = dict[str, dict[str, tuple[float, float]]]

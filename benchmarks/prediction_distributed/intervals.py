@@ -10,7 +10,7 @@ What no fitted step divides by (tensor parallelism over four ranks) has constant
 two and of eight. How far off such steps are, fitted steps tell as well: of each degree, predicted
 with constants that were fitted on all others (``megatron.WITHOUT``). Any other degree, of pipelines
 too, has the interval of all kinds, as much wider as that of meshes that were never measured
-(``gobrrr.prediction.mesh_bands``).
+(``gobrrr.prediction.mesh.bands``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gobrrr.prediction.mesh_bands import WIDER
+from gobrrr.prediction.mesh.bands import WIDER
 
 LOW, HIGH = 10, 90
 WANTED = 0.8

@@ -43,8 +43,8 @@ from benchmarks.prediction_distributed.ops import (
 )
 from benchmarks.prediction_distributed.rows import GPUS_A_HOST, MegatronRow
 
-from gobrrr.models.collectives import Collective, Group, HostLink, collective_time
-from gobrrr.models.pipeline_schedule import StageTime, pipeline_time
+from gobrrr.prediction.mesh.collectives import Collective, Group, HostLink, collective_time
+from gobrrr.prediction.mesh.pipeline_schedule import StageTime, pipeline_time
 from gobrrr.timeline.ops import OpCall
 
 FP16, FP32 = "float16", "float32"

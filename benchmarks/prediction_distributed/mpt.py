@@ -40,8 +40,8 @@ from benchmarks.prediction_distributed.ops import (
 )
 from benchmarks.prediction_distributed.rows import GPUS_A_HOST, FsdpRow
 
-from gobrrr.models.collectives import Collective, Group, HostLink, collective_time
-from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.kernels.target import TargetDevice
+from gobrrr.prediction.mesh.collectives import Collective, Group, HostLink, collective_time
 
 BF16, FP32 = "bfloat16", "float32"
 NETWORK = HostLink(bytes_per_s=8 * 25e9, latency_s=0.0)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from functools import cache
 from itertools import count
 
-from gobrrr.models.kernel_model import estimate_op
-from gobrrr.models.target import TargetDevice, target_device
+from gobrrr.prediction.kernels.kernel_model import estimate_op
+from gobrrr.prediction.kernels.target import TargetDevice, target_device
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import work_of
 from gobrrr.work.fused import work_of_fused

@@ -24,10 +24,10 @@ from benchmarks.gpu.programs import DTYPES, PROGRAMS, Program
 from benchmarks.prediction_host.networks import CARDS, inference, networks
 
 import gobrrr
-from gobrrr.models.host_lane import ADDITION_S
 from gobrrr.prediction import graph_step
-from gobrrr.prediction.costs import CostedOp
-from gobrrr.prediction.host_calls import host_calls_of
+from gobrrr.prediction.step.costs import CostedOp
+from gobrrr.prediction.step.host_calls import host_calls_of
+from gobrrr.prediction.step.host_lane import ADDITION_S
 from gobrrr.timeline.data import Phase
 
 MEASURED = RESULTS / "gpu_nvidia-h200_2026-11-26"

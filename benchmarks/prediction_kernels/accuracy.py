@@ -31,22 +31,22 @@ model were chosen, although no constant was solved from them.
 FITTED = """
 ## What was fitted
 
-`models/coefficients.py` says for each architecture which numbers were fitted, and on what. Float32
-and 16-bit products, float32 convolutions, attention on GA100 and the shares of bandwidth were
-fitted on the fitted half of these rows. So was the launch time of eager rows; for convolutions,
-which have no short rows, it is the residual of the kernel model (98 to 177 µs: some of it may
-be kernels).
+`prediction/kernels/coefficients.py` says for each architecture which numbers were fitted, and on
+what. Float32 and 16-bit products, float32 convolutions, attention on GA100 and the shares of
+bandwidth were fitted on the fitted half of these rows. So was the launch time of eager rows; for
+convolutions, which have no short rows, it is the residual of the kernel model (98 to 177 µs: some
+of it may be kernels).
 """
 INTERVALS = """
 ## Intervals
 
-The interval of a predicted step combines those of its classes of ops (`models/residuals.py`): from
-the 10th to the 90th percentile of measured / predicted on the fitted half; where rows are few, the
-spread between devices with borrowed constants widens it. *Holds* is the share of
-unseen rows inside it; the target is 75 to 85 %. The last two columns are for another device of a
-measured architecture: the interval that comes from the other chips (their spread and the spread
-between them), and how often it holds, with
-constants still fitted on the device itself; the last table is without them.
+The interval of a predicted step combines those of its classes of ops
+(`prediction/kernels/residuals.py`): from the 10th to the 90th percentile of measured / predicted on
+the fitted half; where rows are few, the spread between devices with borrowed constants widens it.
+*Holds* is the share of unseen rows inside it; the target is 75 to 85 %. The last two columns are
+for another device of a measured architecture: the interval that comes from the other chips (their
+spread and the spread between them), and how often it holds, with constants still fitted on the
+device itself; the last table is without them.
 """
 LEFT_OUT = """
 ## Devices left out

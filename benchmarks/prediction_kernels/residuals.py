@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.models import residuals as classes
+from gobrrr.prediction.kernels import residuals as classes
 
 CLASS_OF_KIND = {
     "linear bf16": classes.PRODUCT_16,

@@ -35,11 +35,11 @@ from benchmarks.prediction_kernels.residuals import (
 from benchmarks.prediction_kernels.rows import Row, read_rows
 from benchmarks.split import halves
 
-from gobrrr.models.coefficients import BY_ARCHITECTURE, Coefficients, coefficients_of
-from gobrrr.models.kernel_model import Flags, estimate_op, work_with_flags
-from gobrrr.models.residency import residency_of_step
-from gobrrr.models.roof import roof_of
-from gobrrr.models.target import TargetDevice, target_device
+from gobrrr.prediction.kernels.coefficients import BY_ARCHITECTURE, Coefficients, coefficients_of
+from gobrrr.prediction.kernels.kernel_model import Flags, estimate_op, work_with_flags
+from gobrrr.prediction.kernels.target import TargetDevice, target_device
+from gobrrr.roofline.residency import residency_of_step
+from gobrrr.roofline.roof import roof_of
 from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
 

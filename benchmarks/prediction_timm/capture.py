@@ -23,7 +23,7 @@ from benchmarks.prediction_timm.run import COMPILED, EAGER, rows
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gobrrr.capture.op_arguments import describe_arguments, describe_outputs, signature_of
+from gobrrr.observe.op_arguments import describe_arguments, describe_outputs, signature_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 
 # torch/aten/src/ATen/autocast_mode.h, AT_FORALL_LOWER_PRECISION_FP and AT_FORALL_FP32 (CUDA).

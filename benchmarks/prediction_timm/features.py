@@ -17,10 +17,10 @@ from pathlib import Path
 from benchmarks.prediction_timm.families import family_of
 from benchmarks.prediction_timm.tables import Kernel, captures, load
 
-from gobrrr.models.efficiency import passes_beside, shape_of_convolution
-from gobrrr.models.kernel_model import coefficients_of, estimate_op
-from gobrrr.models.passes import traffic_seconds
-from gobrrr.models.target import TargetDevice, target_device
+from gobrrr.prediction.kernels.efficiency import passes_beside, shape_of_convolution
+from gobrrr.prediction.kernels.kernel_model import coefficients_of, estimate_op
+from gobrrr.prediction.kernels.passes import traffic_seconds
+from gobrrr.prediction.kernels.target import TargetDevice, target_device
 from gobrrr.timeline.ops import TensorSpec
 
 DEVICE = "RTX-4090"

@@ -25,8 +25,8 @@ from benchmarks.prediction_timm.families import side_of
 from benchmarks.prediction_timm.features import NetworkRows, load_rows
 from numpy.typing import NDArray
 
-from gobrrr.models.efficiency import GENERIC
-from gobrrr.models.target import target_device
+from gobrrr.prediction.kernels.efficiency import GENERIC
+from gobrrr.prediction.kernels.target import target_device
 
 Float64 = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from gobrrr.models.compiled import compiled_kernels
+from gobrrr.roofline.compiled import compiled_kernels
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of

@@ -13,13 +13,13 @@ import torch
 from benchmarks.regimes.programs import PROGRAMS
 from tests.pipeline.recorded_runs import diagnose_run, save_run
 
-from gobrrr.attribution.cpu import works_on
+from gobrrr.attribution.cpu.attribute import works_on
 from gobrrr.attribution.recorded_work import works_of
-from gobrrr.capture.fixed_cost import calibrate_fixed_costs
-from gobrrr.capture.function import measure_step
-from gobrrr.capture.measurements import Plan
-from gobrrr.capture.profile import calibrate_profiler_cost
 from gobrrr.devices import ceilings_for_this_machine, this_device
+from gobrrr.live.calibration.fixed_cost import calibrate_fixed_costs
+from gobrrr.live.function import measure_step
+from gobrrr.live.measurements import Plan
+from gobrrr.live.profiles.profile import calibrate_profiler_cost
 
 
 def main(folder: Path) -> None:

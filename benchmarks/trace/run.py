@@ -50,9 +50,9 @@ print(json.dumps({
 """
 READ_ONLY = """
 import json, resource, sys, time
-from gobrrr.capture.traces import read_trace
-from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.device_groups import group_kernels
+from gobrrr.recordings.traces import read_trace
+from gobrrr.attribution.device.attribute import attribute_device
+from gobrrr.attribution.device.groups import group_kernels
 from gobrrr.work import work_of
 start = time.perf_counter()
 timeline = read_trace(sys.argv[1])

@@ -6,20 +6,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gobrrr.capture.steps import step as step
-    from gobrrr.capture.traces import read_trace as read_trace
-    from gobrrr.capture.workload import Workload as Workload
     from gobrrr.devices.ceilings import Ceilings as Ceilings
     from gobrrr.devices.datasheet import ceilings_from_datasheet as ceilings_from_datasheet
     from gobrrr.devices.machine import ceilings_for_this_machine as ceilings_for_this_machine
     from gobrrr.devices.storage import ceilings_from_file as ceilings_from_file
     from gobrrr.diagnosis.schema import Diagnosis as Diagnosis
     from gobrrr.diagnosis.storage import load as load
+    from gobrrr.live.steps import step as step
     from gobrrr.pipeline.fix import fix as fix
     from gobrrr.pipeline.live import diagnose as diagnose
     from gobrrr.pipeline.predict import predict as predict
     from gobrrr.pipeline.trace import diagnose_trace as diagnose_trace
     from gobrrr.prediction.meter import Meter as Meter
+    from gobrrr.recordings.traces import read_trace as read_trace
     from gobrrr.search.result import FixResult as FixResult
     from gobrrr.timeline.errors import GateFailure as GateFailure
     from gobrrr.timeline.errors import GobrrrError as GobrrrError
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from gobrrr.timeline.errors import UserCodeError as UserCodeError
     from gobrrr.timeline.ops import OpCall as OpCall
     from gobrrr.timeline.ops import TensorSpec as TensorSpec
+    from gobrrr.timeline.workload import Workload as Workload
     from gobrrr.work.estimate import Work as Work
     from gobrrr.work.registry import register_work as register_work
 
@@ -38,12 +38,12 @@ _HOMES: dict[str, str] = {
     "diagnose": "gobrrr.pipeline.live",
     "fix": "gobrrr.pipeline.fix",
     "FixResult": "gobrrr.search.result",
-    "Workload": "gobrrr.capture.workload",
-    "step": "gobrrr.capture.steps",
+    "Workload": "gobrrr.timeline.workload",
+    "step": "gobrrr.live.steps",
     "diagnose_trace": "gobrrr.pipeline.trace",
     "predict": "gobrrr.pipeline.predict",
     "Meter": "gobrrr.prediction.meter",
-    "read_trace": "gobrrr.capture.traces",
+    "read_trace": "gobrrr.recordings.traces",
     "Diagnosis": "gobrrr.diagnosis.schema",
     "load": "gobrrr.diagnosis.storage",
     "Ceilings": "gobrrr.devices.ceilings",

@@ -108,8 +108,8 @@ class Check:
         such a step does not count (kernels, copies) is left out. On a GPU synchronisations are not
         counted.
         """
-        from gobrrr.diagnosis.counts import count_step
         from gobrrr.diagnosis.gate import Limits
+        from gobrrr.verification.counts import count_step
 
         named = {"ops": max_ops, "synchronisations": max_syncs, "flops": max_flops,
                  "bytes": max_bytes}  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attribution.test_device_rules import DEVICE, attributed
-from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.device.attributed import attributed_device
 from trace_writing import WrittenTrace
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gobrrr.attribution.cpu import attribute_cpu, reconcile
+from gobrrr.attribution.cpu.attribute import attribute_cpu, reconcile
 from gobrrr.attribution.leaves import LEAVES
-from gobrrr.capture.cpu_timeline import build_cpu_capture
-from gobrrr.capture.profile import ProfilerCost, RawEvents
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.live.profiles.cpu_timeline import build_cpu_capture
+from gobrrr.live.profiles.profile import ProfilerCost, RawEvents
 from gobrrr.timeline.data import Device, Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec
@@ -214,7 +214,7 @@ def test_giving_pages_back_is_allocation_and_never_more_than_the_time_between_op
 
 
 def test_page_faults_are_as_many_as_timed_steps_have() -> None:
-    from gobrrr.attribution.cpu_run import faults_of_timed_steps
+    from gobrrr.attribution.cpu.run import faults_of_timed_steps
 
     recorded = np.array([30.0, 0.0, 10.0])
     # The allocator of a timed step gives back less: the same ops, a quarter of the faults.

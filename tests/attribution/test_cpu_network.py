@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from gobrrr.attribution.attributed import recorded_step_times
-from gobrrr.attribution.cpu import attribute_cpu
-from gobrrr.attribution.cpu_attributed import attributed_lane
-from gobrrr.attribution.cpu_network import exposure_of, slept_for
-from gobrrr.attribution.rank_record import record_of_lane
-from gobrrr.attribution.rank_spans import spans_of_lane
+from gobrrr.attribution.cpu.attribute import attribute_cpu
+from gobrrr.attribution.cpu.attributed import attributed_lane
+from gobrrr.attribution.cpu.network import exposure_of, slept_for
 from gobrrr.attribution.recorded_work import works_of
-from gobrrr.capture.collective_waits import BACKWARD_RANGE, WAIT_RANGE
-from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture
-from gobrrr.capture.profile import RawEvents
 from gobrrr.diagnosis.assemble import COMMUNICATION, assemble
+from gobrrr.live.profiles.collective_waits import BACKWARD_RANGE, WAIT_RANGE
+from gobrrr.live.profiles.cpu_timeline import CpuCapture, build_cpu_capture
+from gobrrr.live.profiles.profile import RawEvents
+from gobrrr.ranks.rank_record import record_of_lane
+from gobrrr.ranks.rank_spans import spans_of_lane
 from gobrrr.timeline.data import Device, Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec

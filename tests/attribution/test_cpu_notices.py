@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from gobrrr.attribution import cpu_causes
-from gobrrr.attribution.cpu import OtherKernel
-from gobrrr.attribution.cpu_attributed import _notices
+from gobrrr.attribution.cpu import causes as cpu_causes
+from gobrrr.attribution.cpu.attribute import OtherKernel
+from gobrrr.attribution.cpu.attributed import _notices
 from gobrrr.attribution.leaves import IdleGap
-from gobrrr.capture.measurements import Measurements
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.live.measurements import Measurements
 
 
 def notices(

@@ -8,9 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gobrrr.attribution.device import DeviceAttribution, attribute_device
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.attribute import DeviceAttribution, attribute_device
 from gobrrr.devices.datasheet import ceilings_from_datasheet
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.work import work_of
 from trace_writing import SHARED

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from attribution.test_device_rules import attributed
-from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.device_groups import group_kernels
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.attribute import attribute_device
+from gobrrr.attribution.device.groups import group_kernels
 from gobrrr.devices.datasheet import ceilings_from_datasheet
+from gobrrr.recordings.traces import read_trace
 from gobrrr.work import work_of
 from trace_writing import OURS, SHARED, WrittenTrace
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.attribution.device_lines import python_by_line
-from gobrrr.capture.sampler import LineSample
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.lines import python_by_line
+from gobrrr.observe.sampler import LineSample
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.names import UNASKED_LINE, UNKNOWN_LINE
 from trace_writing import WrittenTrace

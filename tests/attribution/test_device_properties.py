@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.attribution.device import attribute_device
+from gobrrr.attribution.device.attribute import attribute_device
 from gobrrr.timeline.data import Device, HostKind, HostSpans, KernelKind, Kernels, Timeline
 
 TIMES = st.integers(0, 60)

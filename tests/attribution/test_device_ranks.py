@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.ranks import RankComparison, compare_ranks
-from gobrrr.capture.trace_ranks import missing_ranks, read_traces
+from gobrrr.attribution.device.attribute import attribute_device
+from gobrrr.ranks.ranks import RankComparison, compare_ranks
+from gobrrr.recordings.ranks import missing_ranks, read_traces
 from gobrrr.timeline.errors import InputError
 from trace_writing import COMMS, SHARED, WrittenTrace, rank_trace
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.attribution.device_time import device_time
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.time import device_time
+from gobrrr.recordings.traces import read_trace
 from trace_writing import OURS, SHARED
 
 

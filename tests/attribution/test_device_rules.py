@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.attribution.device import DeviceAttribution, attribute_device
-from gobrrr.attribution.device_groups import group_kernels
+from gobrrr.attribution.device.attribute import DeviceAttribution, attribute_device
+from gobrrr.attribution.device.groups import group_kernels
 from gobrrr.attribution.leaves import COMPUTE_MATRIX, MEMORY
-from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work

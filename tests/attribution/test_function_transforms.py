@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from gobrrr.attribution.recorded_work import works_of
-from gobrrr.capture.cpu_timeline import build_cpu_capture
-from gobrrr.capture.op_recorder import OpRecorder
-from gobrrr.capture.profile import HostProfiler
+from gobrrr.live.profiles.cpu_timeline import build_cpu_capture
+from gobrrr.live.profiles.profile import HostProfiler
+from gobrrr.observe.op_recorder import OpRecorder
 from gobrrr.timeline.data import Device
 
 torch = pytest.importorskip("torch")

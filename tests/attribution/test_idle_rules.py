@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.attribution.idle import CAUSE_LEAVES, find_idle, summarise_idle
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.idle import CAUSE_LEAVES, find_idle, summarise_idle
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.nesting import parents

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu
-from gobrrr.attribution.lane_of_trace import TraceLane, lane_of_trace
+from gobrrr.attribution.cpu.attribute import CpuAttribution, attribute_cpu
+from gobrrr.attribution.cpu.lane_of_trace import TraceLane, lane_of_trace
 from gobrrr.attribution.other_threads import concurrent_ops
-from gobrrr.capture.traces import read_trace
 from gobrrr.pipeline.trace import diagnose_trace
+from gobrrr.recordings.traces import read_trace
 from gobrrr.reports.terminal import Options, report_text
 from gobrrr.work import work_of
 from trace_writing import WrittenTrace

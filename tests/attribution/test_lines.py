@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gobrrr.attribution.cpu.lines import LaneStep, Spent, time_by_line
 from gobrrr.attribution.lane import cut_step
-from gobrrr.attribution.lines import LaneStep, Spent, time_by_line
-from gobrrr.capture.cpu_timeline import build_cpu_capture
-from gobrrr.capture.profile import ProfilerCost, RawEvents
-from gobrrr.capture.sampler import LineSample
+from gobrrr.live.profiles.cpu_timeline import build_cpu_capture
+from gobrrr.live.profiles.profile import ProfilerCost, RawEvents
+from gobrrr.observe.sampler import LineSample
 from gobrrr.timeline.data import Device
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.attribution.idle import find_idle
-from gobrrr.attribution.profiler_cost import CostOfRecording, EventCosts
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.idle import find_idle
+from gobrrr.attribution.device.profiler_cost import CostOfRecording, EventCosts
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline import intervals
 from gobrrr.timeline.data import Stalls
 from gobrrr.timeline.nesting import parents

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tests.attribution.test_cpu import CPU, FREE, ceilings, matmul, op, step, stream
 
-from gobrrr.attribution.cpu import attribute_cpu
-from gobrrr.attribution.provisional import provisional_of
-from gobrrr.capture.cpu_timeline import build_cpu_capture
+from gobrrr.attribution.cpu.attribute import attribute_cpu
+from gobrrr.attribution.cpu.provisional import provisional_of
+from gobrrr.live.profiles.cpu_timeline import build_cpu_capture
 
 
 def regime(kernel, between, work, ran, *, faults=0.0, threads=1):  # type: ignore[no-untyped-def]

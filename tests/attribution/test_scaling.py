@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from attribution.test_device_rules import attributed, leaves_us, one_kernel
-from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.attribution.scaling import Scales, scale_to_step, unsteady
+from gobrrr.attribution.device.attribute import DeviceAttribution
+from gobrrr.attribution.device.scaling import Scales, scale_to_step, unsteady
 from gobrrr.measure import Summary
 
 US = 1000

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gobrrr.attribution.cpu.sleep import with_sleep_apart
 from gobrrr.attribution.leaves import IdleGap, empty_leaves
-from gobrrr.attribution.sleep import with_sleep_apart
-from gobrrr.capture.measurements import Measurements, StepKind
-from gobrrr.capture.profile import RawEvents
-from gobrrr.capture.sampler import LineSample
-from gobrrr.capture.thread_effort import StepEffort
+from gobrrr.live.measurements import Measurements, StepKind
+from gobrrr.live.profiles.profile import RawEvents
+from gobrrr.measure.thread_effort import StepEffort
+from gobrrr.observe.sampler import LineSample
 
 NOTHING = np.zeros(0, np.int64)
 RAW = RawEvents((), NOTHING, NOTHING, NOTHING.astype(np.int32), NOTHING.astype(np.int32),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.attribution.unmatched import calls_of_alike, shared_by_name
+from gobrrr.attribution.cpu.unmatched import calls_of_alike, shared_by_name
 from gobrrr.work.estimate import Work
 
 NAMES = ("aten::mm", "aten::add", "aten::relu")

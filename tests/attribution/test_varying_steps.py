@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gobrrr.attribution.cpu_attributed import attributed_cpu
-from gobrrr.attribution.cpu_run import attribute_measurements
+from gobrrr.attribution.cpu.attributed import attributed_cpu
+from gobrrr.attribution.cpu.run import attribute_measurements
 from gobrrr.attribution.recorded_work import works_of
-from gobrrr.capture.fixed_cost import FixedCosts
-from gobrrr.capture.measurements import Measurements, StepKind
-from gobrrr.capture.profile import ProfilerCost, RawEvents
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.gate import against_baseline
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.live.calibration.fixed_cost import FixedCosts
+from gobrrr.live.measurements import Measurements, StepKind
+from gobrrr.live.profiles.profile import ProfilerCost, RawEvents
 from gobrrr.timeline.data import Device
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec

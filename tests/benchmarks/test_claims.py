@@ -168,9 +168,13 @@ def test_a_file_named_beside_a_figure_is_the_one_that_it_is_read_from(texts: Pat
 
 def test_a_claim_is_stale_once_the_code_behind_its_file_has_changed(texts: Path) -> None:
     measured = {"summary": {"median": 0.0712}, "device": "a card", "commit": None}
-    changed = claim(texts, result={**measured, "sources": {"models": "0123"}}, rooms=("models",))
-    assert changed.stale and changed.changed_since() == ("models",)
-    assert not claim(texts, result={**measured, "sources": claims.SOURCES}, rooms=("models",)).stale
+    changed = claim(
+        texts, result={**measured, "sources": {"prediction": "0123"}}, rooms=("prediction",)
+    )
+    assert changed.stale and changed.changed_since() == ("prediction",)
+    assert not claim(
+        texts, result={**measured, "sources": claims.SOURCES}, rooms=("prediction",)
+    ).stale
 
 
 @pytest.fixture
@@ -191,14 +195,14 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_what_nothing_tells_the_age_of_is_stale(texts: Path, clone: Path) -> None:
     measured = {"summary": {"median": 0.0712}, "device": "a card"}
     for commit in ("0123456", None):
-        assert claim(texts, result={**measured, "commit": commit}, rooms=("models",)).stale
-    lost = claim(texts, result={**measured, "commit": "0123456"}, rooms=("models",))
+        assert claim(texts, result={**measured, "commit": commit}, rooms=("prediction",)).stale
+    lost = claim(texts, result={**measured, "commit": "0123456"}, rooms=("prediction",))
     assert "commit 0123456 (commit not in this history), a card; **stale**" in claims.evidence(
         [lost]
     )
     assert "commit unknown" in claims.evidence([claim(texts, result=measured)])
     first = history.git("rev-parse", "HEAD~1")
-    known = claim(texts, result={**measured, "commit": first}, rooms=("models",))
+    known = claim(texts, result={**measured, "commit": first}, rooms=("prediction",))
     assert list(claims.problems([known], texts)) == []
     assert f"commit {first[:7]}, a card" in claims.evidence([known])
 

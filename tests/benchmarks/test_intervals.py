@@ -12,7 +12,7 @@ pytest.importorskip("numpy")
 from benchmarks.intervals import CONSTANTS, FEWEST, Constant, Row
 
 from benchmarks import claims, intervals
-from gobrrr.prediction import interval_table
+from gobrrr.prediction.step import interval_table
 
 TOLD = {"x": (0.9, 1.1, "rows"), "ANY_HOST": (1.0, 3.0, "rows")}
 

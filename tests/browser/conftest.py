@@ -13,12 +13,12 @@ import pytest
 from tests.browser.page import Page
 
 import gobrrr
-from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.capture.traces import read_trace
+from gobrrr.attribution.device.attribute import attribute_device
+from gobrrr.attribution.device.attributed import attributed_device
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis, TimelineColumns
+from gobrrr.recordings.traces import read_trace
 from gobrrr.reports.html import render
 from gobrrr.work import work_of
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fixes.facts import facts, op
-from gobrrr.capture.loader_watch import ENDING_WORKERS, STARTING_WORKERS
-from gobrrr.capture.program_facts import (
+from gobrrr.causes import catalogue
+from gobrrr.causes.naming import LEAST_OF_WALL, causes_of
+from gobrrr.diagnosis.facts import IdleFact, LoaderFact
+from gobrrr.live.watch.loader_watch import ENDING_WORKERS, STARTING_WORKERS
+from gobrrr.observe.program_facts import (
     CallFact,
     CollectionsFact,
     MadeFact,
@@ -15,9 +18,6 @@ from gobrrr.capture.program_facts import (
     ProgramFacts,
     ThreadFact,
 )
-from gobrrr.causes import catalogue
-from gobrrr.causes.naming import LEAST_OF_WALL, causes_of
-from gobrrr.fixes.facts import IdleFact, LoaderFact
 from gobrrr.timeline.step_kinds import WallTime
 
 LINE = "train.py:7 in <module>"

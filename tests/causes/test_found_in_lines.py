@@ -6,7 +6,7 @@ import pytest
 
 from causes.test_found_in_ops import line, names, only, program, reads
 from fixes.facts import facts, op
-from gobrrr.capture.program_facts import MadeFact, NoteFact
+from gobrrr.observe.program_facts import MadeFact, NoteFact
 
 __all__ = ["line"]
 

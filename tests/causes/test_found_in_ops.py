@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fixes.facts import facts, op, product
-from gobrrr.capture.program_facts import (
+from gobrrr.causes.naming import causes_of
+from gobrrr.diagnosis.facts import RankFact
+from gobrrr.observe.program_facts import (
     CallFact,
     DataParallelFact,
     MadeFact,
@@ -15,8 +17,6 @@ from gobrrr.capture.program_facts import (
     PaddingFact,
     ProgramFacts,
 )
-from gobrrr.causes.naming import causes_of
-from gobrrr.fixes.facts import RankFact
 
 DECODING = "def decode(cache, k):\n    return torch.cat([cache, k], 1)\n"
 READING = "for row in rows:\n    total += row.item()\n"

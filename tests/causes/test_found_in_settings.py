@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from fixes.facts import facts, op
-from gobrrr.capture.program_facts import (
+from gobrrr.causes.code.recompilation import guard_of
+from gobrrr.causes.naming import causes_of
+from gobrrr.diagnosis.facts import IdleFact, LoaderFact, OptimizerFact
+from gobrrr.observe.program_facts import (
     CompilationFact,
     NoteFact,
     ProgramFacts,
     SubnormalFact,
 )
-from gobrrr.causes.naming import causes_of
-from gobrrr.causes.recompilation import guard_of
-from gobrrr.fixes.facts import IdleFact, LoaderFact, OptimizerFact
 from gobrrr.timeline.ops import TensorSpec
 
 LINE = "train.py:7 in <module>"

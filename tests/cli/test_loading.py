@@ -29,7 +29,7 @@ def test_a_trace_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     last = done.stdout.splitlines()[-1].split()
     assert last[:2] == ["0", "True"], done.stderr
     unwanted = {
-        "gobrrr.capture.profile", "gobrrr.capture.session", "gobrrr.reports.html", "statistics",
+        "gobrrr.live.profiles.profile", "gobrrr.live.session", "gobrrr.reports.html", "statistics",
         "torch", "multiprocessing", "numpy.ma", "email", "jinja2",
     }  # fmt: skip
     assert unwanted & set(last) == set()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.op_text import Shape, WrittenOp, parse_op
 from gobrrr.cli import main
+from gobrrr.prediction.op_text import Shape, WrittenOp, parse_op
 from gobrrr.timeline.errors import InputError
 
 PROGRAM = """
@@ -398,7 +398,7 @@ def test_an_error_of_the_program_is_shown_without_the_capture(
     # (A progress line may come before, where it takes two seconds.)
     assert "Traceback" in error
     assert f'File "{program}"' in error
-    assert "_subclasses" not in error and "gobrrr/capture" not in error
+    assert "_subclasses" not in error and "gobrrr/symbolic" not in error
     assert error.splitlines()[-1].startswith("gobrrr: the step raised RuntimeError: a and b must")
     assert main(["predict", "--op", "mm(8x4, 8x4)", "--device", "H100-SXM"]) == 2
     assert capfd.readouterr().err.count("\n") == 1

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 import gobrrr
-from gobrrr.capture.script import module_of
 from gobrrr.cli import main
 from gobrrr.cli.launcher import run_launcher
 from gobrrr.cli.progress import Progress
 from gobrrr.cli.run import Target, add_arguments, job_command, meant_command, split_target
+from gobrrr.live.script import module_of
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 PARSER = argparse.ArgumentParser()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.traces import read_trace
 from gobrrr.cli import main
 from gobrrr.devices import backends
 from gobrrr.devices.accelerator import (
@@ -22,6 +21,7 @@ from gobrrr.devices.accelerator import (
 from gobrrr.devices.cuda.backend import Cuda
 from gobrrr.devices.mps.backend import Mps
 from gobrrr.devices.xpu.backend import Xpu
+from gobrrr.recordings.traces import read_trace
 
 torch = pytest.importorskip("torch")
 # Imported for the first time beside a made-up device it fails halfway, for the tests after too.
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.torch
 
 SOURCE = Path(__file__).parents[2] / "src" / "gobrrr"
 # Where ``torch.cuda`` may stand: the folder of the backend, and the fixes that are CUDA's own.
-HOME = {"devices/cuda/", "fixes/cuda_graph.py"}
+HOME = {"devices/cuda/", "fixes/compilation/cuda_graph.py"}
 
 
 class MadeUpStream:

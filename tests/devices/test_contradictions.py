@@ -9,7 +9,7 @@ import pytest
 from gobrrr.devices.contradictions import contradiction, contradiction_of_sheet
 from gobrrr.devices.datasheet import all_datasheets, ceilings_of_sheet, find_datasheet
 from gobrrr.devices.datasheets.sheet import DeviceSheet
-from gobrrr.models.target import target_device
+from gobrrr.prediction.kernels.target import target_device
 from gobrrr.timeline.errors import InputError
 
 

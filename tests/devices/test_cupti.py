@@ -62,7 +62,7 @@ def test_a_setting_is_kept(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("whose", ["the program's", "gobrrr's"])
 def test_not_once_a_profile_has_run_without_it(whose: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gobrrr.capture.program_profilers import ProgramProfilers
+    from gobrrr.live.watch.program_profilers import ProgramProfilers
 
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     undo = ProgramProfilers().watch(lambda: None)

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture import snapshot  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
 from gobrrr.devices.accelerator import EventTimer, free_bytes  # noqa: E402
 from gobrrr.devices.backends import identify  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
+from gobrrr.observe import snapshot  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
 from gobrrr.pipeline.script import diagnose_script  # noqa: E402
 from simulated_device import Accelerator  # noqa: E402

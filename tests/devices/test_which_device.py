@@ -226,7 +226,7 @@ def test_the_profiler_itself_writes_steps_and_ops(tmp_path: Path) -> None:
         assert not profiler.interrupted
         profiler.mark()
     profiler.stop(tmp_path / "trace.json")
-    from gobrrr.capture.traces import read_trace
+    from gobrrr.recordings.traces import read_trace
 
     timeline = read_trace(tmp_path / "trace.json")
     names = [timeline.names[name] for name in timeline.host.name]
@@ -237,7 +237,7 @@ def test_the_profiler_itself_writes_steps_and_ops(tmp_path: Path) -> None:
 def test_a_graph_is_captured_where_its_inputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     from contextlib import contextmanager
 
-    from gobrrr.fixes.cuda_graph import _graphed
+    from gobrrr.fixes.compilation.cuda_graph import _graphed
 
     current: list[str] = ["first"]
 

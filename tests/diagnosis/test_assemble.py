@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from gobrrr.attribution.attributed import Attributed, AttributedOp, Provisional
-from gobrrr.attribution.device import attribute_device
-from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.device.attribute import attribute_device
+from gobrrr.attribution.device.attributed import attributed_device
 from gobrrr.attribution.leaves import UNMODELLED, KernelShares
-from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import TAKEN_AWAY, assemble, hardly_modelled, speed_of_light
 from gobrrr.diagnosis.schema import NO_VERDICT, Coverage, Diagnosis, UnmodelledOp
 from gobrrr.diagnosis.tables import coverage_of
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import WHOLE_TRACE, Device, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall

@@ -17,7 +17,7 @@ from gobrrr.diagnosis.impossible import (
     contradictions,
 )
 from gobrrr.diagnosis.schema import NO_VERDICT
-from gobrrr.models.roof import roof_of
+from gobrrr.roofline.roof import roof_of
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work.estimate import Work

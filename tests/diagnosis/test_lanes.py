@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from gobrrr.attribution.job import compare_records
-from gobrrr.attribution.rank_record import Call, RankRecord
 from gobrrr.diagnosis import lanes as lanes_module
 from gobrrr.diagnosis.lanes import lanes_of
 from gobrrr.diagnosis.schema import JobLanes
+from gobrrr.ranks.job import compare_records
+from gobrrr.ranks.rank_record import Call, RankRecord
 
 US = 1000
 

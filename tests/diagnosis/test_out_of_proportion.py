@@ -17,7 +17,7 @@ from gobrrr.diagnosis.out_of_proportion import (
     drawn_in,
     out_of_proportion,
 )
-from gobrrr.models.roof import Roof
+from gobrrr.roofline.roof import Roof
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec

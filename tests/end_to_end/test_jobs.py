@@ -305,7 +305,7 @@ def test_a_rank_that_never_comes_is_named_with_its_line(tmp_path: Path) -> None:
         tmp_path,
         """
         import datetime
-        import gobrrr.capture.absent_rank_watch as watch
+        import gobrrr.jobs.absent_rank_watch as watch
         watch.LIMIT_S = 6.0
         # As a job ends in which a rank hangs: gloo gives up.
         mine = dist.new_group(timeout=datetime.timedelta(seconds=30))

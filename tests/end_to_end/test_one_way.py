@@ -13,31 +13,31 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gobrrr.attribution.attributed import recorded_step_times  # noqa: E402
-from gobrrr.attribution.cpu import CpuAttribution, attribute_cpu, works_on  # noqa: E402
-from gobrrr.attribution.cpu_attributed import attributed_lane, attributed_trace_lane  # noqa: E402
-from gobrrr.attribution.cpu_causes import causes_of_lane  # noqa: E402
-from gobrrr.attribution.lane_of_trace import lane_of_trace  # noqa: E402
+from gobrrr.attribution.cpu.attribute import CpuAttribution, attribute_cpu, works_on  # noqa: E402
+from gobrrr.attribution.cpu.attributed import attributed_lane, attributed_trace_lane  # noqa: E402
+from gobrrr.attribution.cpu.causes import causes_of_lane  # noqa: E402
+from gobrrr.attribution.cpu.lane_of_trace import lane_of_trace  # noqa: E402
 from gobrrr.attribution.recorded_work import works_of  # noqa: E402
-from gobrrr.capture.cpu_timeline import CpuCapture, build_cpu_capture  # noqa: E402
-from gobrrr.capture.op_graph import CaptureOptions, capture_op_graph  # noqa: E402
-from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
-from gobrrr.capture.profile import STEP_MARK, split_at_marks  # noqa: E402
-from gobrrr.capture.traces import read_trace  # noqa: E402
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel  # noqa: E402
 from gobrrr.diagnosis.assemble import assemble  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
-from gobrrr.models.host_lane import TYPICAL_HOST, HostCosts  # noqa: E402
-from gobrrr.models.kernel_model import Flags  # noqa: E402
-from gobrrr.models.target import (  # noqa: E402
+from gobrrr.live.profiles.cpu_timeline import CpuCapture, build_cpu_capture  # noqa: E402
+from gobrrr.live.profiles.profile import STEP_MARK, split_at_marks  # noqa: E402
+from gobrrr.observe.op_recorder import OpRecorder  # noqa: E402
+from gobrrr.pipeline.trace import diagnose_trace  # noqa: E402
+from gobrrr.prediction.capture_target import capture_target  # noqa: E402
+from gobrrr.prediction.kernels.kernel_model import Flags  # noqa: E402
+from gobrrr.prediction.kernels.target import (  # noqa: E402
     TargetDevice,
     target_device,
     target_of_ceilings,
 )
-from gobrrr.pipeline.trace import diagnose_trace  # noqa: E402
-from gobrrr.prediction.capture_target import capture_target  # noqa: E402
-from gobrrr.prediction.costs import CostedOp, OpCost, cost_graph  # noqa: E402
-from gobrrr.prediction.step import predicted_step  # noqa: E402
-from gobrrr.prediction.timeline import predicted_timeline  # noqa: E402
+from gobrrr.prediction.step.costs import CostedOp, OpCost, cost_graph  # noqa: E402
+from gobrrr.prediction.step.host_lane import TYPICAL_HOST, HostCosts  # noqa: E402
+from gobrrr.prediction.step.step import predicted_step  # noqa: E402
+from gobrrr.prediction.step.timeline import predicted_timeline  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
+from gobrrr.symbolic.op_graph import CaptureOptions, capture_op_graph  # noqa: E402
 from gobrrr.timeline.data import Device, HostKind, KernelKind, Phase, Timeline  # noqa: E402
 from gobrrr.timeline.ops import OpCall, TensorSpec  # noqa: E402
 from gobrrr.work import work_of  # noqa: E402

@@ -103,7 +103,7 @@ def test_a_script_that_raises_keeps_its_traceback_and_gives_3(tmp_path: Path) ->
     assert done.returncode == 3
     assert "KeyError: 'mine'" in done.stderr
     assert f'File "{tmp_path / "script.py"}"' in done.stderr
-    assert "gobrrr/capture" not in done.stderr
+    assert "gobrrr/live" not in done.stderr
     assert not (tmp_path / "d.json").exists()
 
 

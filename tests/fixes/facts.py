@@ -1,7 +1,7 @@
 """Facts of made-up steps, with round numbers."""
 
 from gobrrr.attribution.leaves import LEAVES
-from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.diagnosis.facts import Facts, OpFact
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work.estimate import Work
 

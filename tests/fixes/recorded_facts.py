@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from fixes.facts import CEILINGS
 from gobrrr.attribution.leaves import LEAVES
-from gobrrr.capture.measurements import RecordedStep
-from gobrrr.capture.op_recorder import OpRecorder
-from gobrrr.capture.repeated_ops import with_varying
+from gobrrr.diagnosis.facts import Facts, OpFact
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.facts import Facts, OpFact
-from gobrrr.fixes.gather import fixed_storages
-from gobrrr.fixes.kept_tensors import with_kept_tensors
+from gobrrr.fixes.gathering.gather import fixed_storages
+from gobrrr.fixes.gathering.kept_tensors import with_kept_tensors
+from gobrrr.live.kinds.repeated_ops import with_varying
+from gobrrr.live.measurements import RecordedStep
+from gobrrr.observe.op_recorder import OpRecorder
 from gobrrr.timeline.data import PHASE_NAMES
 
 BY_NAME = {fix.name: fix for fix in FIXES}

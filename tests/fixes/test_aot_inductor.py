@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.aot_inductor import AOT_INDUCTOR  # noqa: E402
+from gobrrr.fixes.compilation.aot_inductor import AOT_INDUCTOR  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 from gobrrr.verification.winner import with_fixes  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -11,16 +11,16 @@ from torch import nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from gobrrr.capture.compiler_counters import graphs_compiled  # noqa: E402
-from gobrrr.capture.module_hooks import watch_module  # noqa: E402
-from gobrrr.capture.steps import StepWatcher  # noqa: E402
-from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.attention_graphs import fuse_attention_in_graph  # noqa: E402
+from gobrrr.fixes.attention.graphs import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.cuda_graph import _with_own_results  # noqa: E402
+from gobrrr.fixes.compilation.cuda_graph import _with_own_results  # noqa: E402
 from gobrrr.fixes.gradients import counting_checkpoints  # noqa: E402
 from gobrrr.fixes.programs import Program, as_program, with_setting  # noqa: E402
 from gobrrr.fixes.scripts import before_first_call, compile_in_place  # noqa: E402
+from gobrrr.live.steps import StepWatcher  # noqa: E402
+from gobrrr.observe.compiler_counters import graphs_compiled  # noqa: E402
+from gobrrr.observe.module_hooks import watch_module  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 from gobrrr.verification.copies import StepFunction  # noqa: E402
 from gobrrr.verification.trial import Changes  # noqa: E402
 

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations  # noqa: E402
 
 from gobrrr import Workload  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.rewrite import rewrite  # noqa: E402
+from gobrrr.fixes.rewriting.rewrite import rewrite  # noqa: E402
 from gobrrr.measure.summary import Interval  # noqa: E402
 from gobrrr.verification.copies import private_copy  # noqa: E402
 from gobrrr.verification.timing import Null  # noqa: E402

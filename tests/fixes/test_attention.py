@@ -10,11 +10,11 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
-from gobrrr.fixes.attention import find_attention  # noqa: E402
-from gobrrr.fixes.attention_graphs import fuse_attention_in_graph  # noqa: E402
+from gobrrr.diagnosis.facts import Facts, OpFact  # noqa: E402
+from gobrrr.fixes.attention.attention import find_attention  # noqa: E402
+from gobrrr.fixes.attention.graphs import fuse_attention_in_graph  # noqa: E402
 from gobrrr.fixes.changes import changes_of  # noqa: E402
-from gobrrr.fixes.facts import Facts, OpFact  # noqa: E402
+from gobrrr.observe.op_recorder import OpRecorder  # noqa: E402
 from gobrrr.work import work_of  # noqa: E402
 
 pytestmark = pytest.mark.torch

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("libcst")
 
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.rewrite import rewrite
+from gobrrr.fixes.rewriting.rewrite import rewrite
 
 BY_NAME = {fix.name: fix for fix in FIXES}
 SCRIPT = """import torch
@@ -105,7 +105,7 @@ NET = """class Net(torch.nn.Sequential):
 def test_a_compiled_model_is_what_it_was_for_the_rest_of_the_script(made, monkeypatch):
     import torch
 
-    from gobrrr.capture.compiler_counters import graphs_compiled
+    from gobrrr.observe.compiler_counters import graphs_compiled
 
     # Both are compiled as in the trial; a C++ compiler is not what is asked for here.
     compile_ = torch.compile

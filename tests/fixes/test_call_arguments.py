@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("libcst")
 
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.rewrite import rewrite
+from gobrrr.fixes.rewriting.rewrite import rewrite
 
 BY_NAME = {fix.name: fix for fix in FIXES}
 

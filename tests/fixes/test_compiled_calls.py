@@ -3,12 +3,18 @@ from dataclasses import replace
 import pytest
 from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
+from gobrrr.diagnosis.facts import OptimizerFact
+from gobrrr.diagnosis.fusion.groups import find_groups
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.compilation import compiled_overhead
-from gobrrr.fixes.compiled_calls import DISPATCH_S, Left, call_cost, host_scale, records_gradients
-from gobrrr.fixes.compiled_part import compiled_part, pieces
-from gobrrr.fixes.facts import OptimizerFact
-from gobrrr.fixes.fusion import find_groups
+from gobrrr.fixes.compilation.compile import compiled_overhead
+from gobrrr.fixes.compilation.compiled_calls import (
+    DISPATCH_S,
+    Left,
+    call_cost,
+    host_scale,
+    records_gradients,
+)
+from gobrrr.fixes.compilation.compiled_part import compiled_part, pieces
 
 BY_NAME = {fix.name: fix for fix in FIXES}
 # Host work as fast as where the constants were measured.

@@ -6,8 +6,13 @@ import pytest
 from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.compiled_calls import DISPATCH_S, GUARDS, call_cost
-from gobrrr.fixes.compiled_part import compiled_part, in_recurrent_layer, pieces, trained_tensors
+from gobrrr.fixes.compilation.compiled_calls import DISPATCH_S, GUARDS, call_cost
+from gobrrr.fixes.compilation.compiled_part import (
+    compiled_part,
+    in_recurrent_layer,
+    pieces,
+    trained_tensors,
+)
 from gobrrr.fixes.fix import RuledOut
 
 BY_NAME = {fix.name: fix for fix in FIXES}

@@ -11,18 +11,18 @@ from torch.nn import functional  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 
 from fixes.recorded_facts import BY_NAME, EACH_S, considered, facts_of, names  # noqa: E402
-from gobrrr.capture.op_recorder import OpRecorder  # noqa: E402
-from gobrrr.capture.optimizer_facts import describe_optimizer  # noqa: E402
-from gobrrr.fixes.attention_dropout import watching_attention  # noqa: E402
+from gobrrr.diagnosis.facts import LoaderFact, OptimizerFact  # noqa: E402
+from gobrrr.diagnosis.fusion.groups import seconds_to_move  # noqa: E402
+from gobrrr.fixes.attention.dropout import watching_attention  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.dataflow import cost_s, flow_of, only_for_the_host  # noqa: E402
-from gobrrr.fixes.facts import LoaderFact, OptimizerFact  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
-from gobrrr.fixes.fusion import seconds_to_move  # noqa: E402
-from gobrrr.fixes.layout_copies import can_view  # noqa: E402
 from gobrrr.fixes.light import speed_of_light_with  # noqa: E402
 from gobrrr.fixes.parametrizations import parametrized  # noqa: E402
-from gobrrr.fixes.training_by_hand import watching_kept_graphs  # noqa: E402
+from gobrrr.fixes.patterns.dataflow import cost_s, flow_of, only_for_the_host  # noqa: E402
+from gobrrr.fixes.patterns.layout_copies import can_view  # noqa: E402
+from gobrrr.fixes.patterns.training_by_hand import watching_kept_graphs  # noqa: E402
+from gobrrr.live.watch.optimizer_facts import describe_optimizer  # noqa: E402
+from gobrrr.observe.op_recorder import OpRecorder  # noqa: E402
 from gobrrr.timeline.ops import TensorSpec  # noqa: E402
 from gobrrr.timeline.quantities import time_text  # noqa: E402
 

@@ -12,14 +12,14 @@ from tests.fixes.facts import facts  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
-from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.gather import (  # noqa: E402
+from gobrrr.fixes.gathering.gather import (  # noqa: E402
     describe_iterator,
     describe_loader,
     with_objects,
     with_program,
 )
 from gobrrr.fixes.programs import as_program  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -3,8 +3,8 @@
 import pytest
 from tests.fixes.facts import facts, op, pointwise
 
-from gobrrr.fixes.fusion import find_groups
-from gobrrr.fixes.generated_kernels import generated_kernels
+from gobrrr.diagnosis.fusion.groups import find_groups
+from gobrrr.fixes.compilation.generated_kernels import generated_kernels
 from gobrrr.work.estimate import Work
 
 

@@ -9,14 +9,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from fixes.recorded_facts import EACH_S, considered, facts_of, names  # noqa: E402
-from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.dataflow import flow_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
-from gobrrr.fixes.kept_tensors import with_kept_tensors  # noqa: E402
-from gobrrr.fixes.seen_modules import storages_of  # noqa: E402
-from gobrrr.fixes.side_effects import acts_besides  # noqa: E402
-from gobrrr.fixes.unneeded_work import unread_ops  # noqa: E402
+from gobrrr.fixes.gathering.kept_tensors import with_kept_tensors  # noqa: E402
+from gobrrr.fixes.gathering.seen_modules import storages_of  # noqa: E402
+from gobrrr.fixes.patterns.dataflow import flow_of  # noqa: E402
+from gobrrr.fixes.patterns.side_effects import acts_besides  # noqa: E402
+from gobrrr.fixes.patterns.unneeded_work import unread_ops  # noqa: E402
 from gobrrr.timeline.ops import OpCall, TensorSpec  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -337,5 +337,5 @@ def test_buffers_too_large_to_be_copied_are_not_taken_for_fixed(monkeypatch):
     facts = replace(facts_of(work.step, model), workload=work)
     cache = storages_of([model.cache])
     assert with_kept_tensors(facts, work.step).fixed_storages == cache
-    monkeypatch.setattr("gobrrr.fixes.kept_tensors._MOST_COPIED_BYTES", 64 * 64 * 4 - 1)
+    monkeypatch.setattr("gobrrr.fixes.gathering.kept_tensors._MOST_COPIED_BYTES", 64 * 64 * 4 - 1)
     assert with_kept_tensors(facts, work.step).fixed_storages == frozenset()

@@ -9,8 +9,8 @@ from torch import nn  # noqa: E402
 
 from fixes.recorded_facts import EACH_S, considered, facts_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
-from gobrrr.fixes.loops import VECTORISE_LOOP, loops_over_slices, repeated_products  # noqa: E402
-from gobrrr.fixes.recurrence import cells_of  # noqa: E402
+from gobrrr.fixes.patterns.loops import VECTORISE_LOOP, loops_over_slices, repeated_products  # noqa: E402
+from gobrrr.fixes.patterns.recurrence import cells_of  # noqa: E402
 from gobrrr.work import work_of  # noqa: E402
 
 pytestmark = pytest.mark.torch

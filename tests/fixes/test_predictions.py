@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from tests.fixes.facts import CEILINGS, facts, op, pointwise, product
 
+from gobrrr.diagnosis.facts import LoaderFact, OpFact, OptimizerFact
+from gobrrr.diagnosis.fusion.groups import find_groups
 from gobrrr.fixes.catalogue import FIXES
-from gobrrr.fixes.facts import LoaderFact, OpFact, OptimizerFact
 from gobrrr.fixes.fix import Prospect, RuledOut, prospect_or_not
-from gobrrr.fixes.fusion import find_groups
 from gobrrr.fixes.light import speed_of_light_with
 from gobrrr.timeline.ops import OpCall, TensorSpec
 

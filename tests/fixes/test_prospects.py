@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gobrrr.attribution.leaves import LEAVES
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.schema import Finding
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import CODE, Effect, Fix, Prospect, RuledOut
 from gobrrr.fixes.prospects import promising
 

@@ -9,7 +9,7 @@ import pytest
 cst = pytest.importorskip("libcst")
 
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.rewrite import difference, model_name, rewrite  # noqa: E402
+from gobrrr.fixes.rewriting.rewrite import difference, model_name, rewrite  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
 
 BY_NAME = {fix.name: fix for fix in FIXES}

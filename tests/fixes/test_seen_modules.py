@@ -10,13 +10,13 @@ from torch import nn  # noqa: E402
 from torch.nn.utils.parametrizations import weight_norm  # noqa: E402
 
 from fixes.recorded_facts import considered, facts_of  # noqa: E402
-from gobrrr.capture.reached_modules import reached_modules  # noqa: E402
-from gobrrr.capture.workload import Workload  # noqa: E402
-from gobrrr.fixes.dataflow import flow_of  # noqa: E402
 from gobrrr.fixes.fix import RuledOut  # noqa: E402
-from gobrrr.fixes.gather import with_program  # noqa: E402
-from gobrrr.fixes.kept_tensors import with_kept_tensors  # noqa: E402
+from gobrrr.fixes.gathering.gather import with_program  # noqa: E402
+from gobrrr.fixes.gathering.kept_tensors import with_kept_tensors  # noqa: E402
+from gobrrr.fixes.gathering.reached_modules import reached_modules  # noqa: E402
+from gobrrr.fixes.patterns.dataflow import flow_of  # noqa: E402
 from gobrrr.fixes.programs import as_program  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 
 pytestmark = pytest.mark.torch
 GLOBAL = nn.Linear(2, 2)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.traces import read_trace
 from gobrrr.lab.excerpts import Excerpt, excerpt_of, shipped_excerpt
 from gobrrr.lab.run_ahead import EXPERIMENT, LARGE, RECORDED, SMALL
 from gobrrr.lab.setting import Setting
+from gobrrr.recordings.traces import read_trace
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 

@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.traces import read_trace  # noqa: E402
 from gobrrr.measure.torch_profiler import GC_NAME, profiler_of_torch  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
 from gobrrr.timeline.data import HostKind  # noqa: E402
 
 pytestmark = pytest.mark.torch

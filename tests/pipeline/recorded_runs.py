@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr.attribution.cpu_attributed import attributed_cpu
-from gobrrr.attribution.cpu_run import attribute_measurements
+from gobrrr.attribution.cpu.attributed import attributed_cpu
+from gobrrr.attribution.cpu.run import attribute_measurements
 from gobrrr.attribution.recorded_work import works_of
-from gobrrr.capture.fixed_cost import FixedCosts
-from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.profile import ProfilerCost, RawEvents
-from gobrrr.capture.sampler import LineSample
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.live.calibration.fixed_cost import FixedCosts
+from gobrrr.live.measurements import Measurements
+from gobrrr.live.profiles.profile import ProfilerCost, RawEvents
+from gobrrr.observe.sampler import LineSample
 from gobrrr.timeline.data import Device, Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall, TensorSpec

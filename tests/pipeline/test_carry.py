@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.pipeline.carry import carry_trace
-from gobrrr.prediction.carried_table import carried_table
+from gobrrr.prediction.carried.table import carried_table
 from gobrrr.timeline.errors import InputError
 from trace_writing import SHARED, WrittenTrace
 

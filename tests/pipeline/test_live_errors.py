@@ -45,8 +45,8 @@ def test_a_step_that_cannot_be_recorded_is_timed_and_profiled() -> None:
 
 
 def test_a_step_that_fails_under_the_profiler_is_timed_through_the_dispatcher() -> None:
-    from gobrrr.capture.function import measure_step
-    from gobrrr.capture.measurements import Plan
+    from gobrrr.live.function import measure_step
+    from gobrrr.live.measurements import Plan
 
     measured = measure_step(dislikes(torch.autograd._profiler_enabled), Plan(warmup=1, steps=2))
     assert measured.by_dispatch
@@ -57,8 +57,8 @@ def test_a_step_that_fails_under_the_profiler_is_timed_through_the_dispatcher() 
 
 
 def test_what_only_fails_under_gobrrr_is_not_the_users_error() -> None:
-    from gobrrr.capture.function import measure_step
-    from gobrrr.capture.measurements import Plan
+    from gobrrr.live.function import measure_step
+    from gobrrr.live.measurements import Plan
     from gobrrr.timeline.errors import DefectError, UserCodeError
 
     step = dislikes(lambda: has_modes() or torch.autograd._profiler_enabled())
@@ -74,8 +74,8 @@ def test_what_only_fails_under_gobrrr_is_not_the_users_error() -> None:
 
 
 def test_what_fails_by_itself_is() -> None:
-    from gobrrr.capture.function import measure_step
-    from gobrrr.capture.measurements import Plan
+    from gobrrr.live.function import measure_step
+    from gobrrr.live.measurements import Plan
     from gobrrr.timeline.errors import UserCodeError
 
     steps = []
@@ -93,8 +93,8 @@ def test_what_fails_by_itself_is() -> None:
 
 
 def test_an_analysis_that_fails_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gobrrr.capture.measurements import Plan
     from gobrrr.devices.ceilings import Ceilings
+    from gobrrr.live.measurements import Plan
     from gobrrr.pipeline import live, measured
     from gobrrr.timeline.errors import DefectError
 
@@ -110,7 +110,7 @@ def test_an_analysis_that_fails_says_so_in_one_sentence(monkeypatch: pytest.Monk
 
 
 def test_the_recorder_never_raises_into_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gobrrr.capture import op_recorder
+    from gobrrr.observe import op_recorder
 
     def broken(*_: Any) -> Any:
         raise KeyError("describe")
@@ -138,8 +138,8 @@ def generated() -> Iterator[int]:
 def test_a_step_that_only_makes_what_would_run_is_refused(
     step: Callable[[], Any], says: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    from gobrrr.capture.function import measure_step
-    from gobrrr.capture.measurements import Plan
+    from gobrrr.live.function import measure_step
+    from gobrrr.live.measurements import Plan
     from gobrrr.timeline.errors import InputError
 
     with pytest.raises(InputError, match=says):
@@ -148,8 +148,8 @@ def test_a_step_that_only_makes_what_would_run_is_refused(
 
 
 def test_a_step_that_has_run_may_return_a_generator() -> None:
-    from gobrrr.capture.function import measure_step
-    from gobrrr.capture.measurements import Plan
+    from gobrrr.live.function import measure_step
+    from gobrrr.live.measurements import Plan
 
     net = torch.nn.Linear(8, 8)
 

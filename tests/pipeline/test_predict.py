@@ -15,10 +15,10 @@ from torch.nn import functional  # noqa: E402
 import gobrrr  # noqa: E402
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE  # noqa: E402
 from gobrrr.devices.datasheet import all_datasheets  # noqa: E402
-from gobrrr.models.compiled_host import entering  # noqa: E402
-from gobrrr.models.target import target_device  # noqa: E402
 from gobrrr.pipeline.predict import predict  # noqa: E402
 from gobrrr.prediction.capture_target import capture_target  # noqa: E402
+from gobrrr.prediction.kernels.target import target_device  # noqa: E402
+from gobrrr.prediction.step.compiled_host import entering  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -307,8 +307,8 @@ def test_a_step_without_operators_is_refused() -> None:
 def test_a_prediction_lists_what_fusion_would_save_and_a_compiled_one_has_done_it() -> None:
     import torch
 
-    from gobrrr.capture.workload import Workload
     from gobrrr.pipeline.predict import predict
+    from gobrrr.timeline.workload import Workload
 
     class Waves(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -14,10 +14,10 @@ from torch.nn import functional  # noqa: E402
 
 import gobrrr  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
-from gobrrr.models.collectives import Collective, Group, collective_time  # noqa: E402
-from gobrrr.models.target import target_device  # noqa: E402
 from gobrrr.pipeline.predict import predict  # noqa: E402
-from gobrrr.prediction.mesh_ddp import buckets_of  # noqa: E402
+from gobrrr.prediction.kernels.target import target_device  # noqa: E402
+from gobrrr.prediction.mesh.collectives import Collective, Group, collective_time  # noqa: E402
+from gobrrr.prediction.mesh.ddp import buckets_of  # noqa: E402
 from gobrrr.reports.mesh_tables import mesh_text  # noqa: E402
 from gobrrr.reports.perfetto import trace_of  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402

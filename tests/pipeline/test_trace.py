@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import gobrrr
-from gobrrr.capture.traces import read_trace
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.recordings.traces import read_trace
 from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import report_markdown
 from gobrrr.reports.terminal import Options, report_text

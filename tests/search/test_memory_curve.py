@@ -11,8 +11,8 @@ from tests.reports.test_fixes import DATA
 from gobrrr.diagnosis.fix_schema import FixSummary, Ratio, Verification
 from gobrrr.diagnosis.storage import load
 from gobrrr.fixes.catalogue import FIXES
+from gobrrr.fixes.compilation.memory_budget import FAMILY, MEMORY_BUDGET_FIXES, recomputed_s
 from gobrrr.fixes.fix import Prospect, RuledOut
-from gobrrr.fixes.memory_budget import FAMILY, MEMORY_BUDGET_FIXES, recomputed_s
 from gobrrr.reports.html import report_html
 from gobrrr.reports.markdown import render
 from gobrrr.reports.memory_table import memory_lines

@@ -9,12 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.diagnosis.storage import load  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
 from gobrrr.search.found import Found  # noqa: E402
 from gobrrr.search.result import FixResult  # noqa: E402
 from gobrrr.timeline.errors import InputError  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 
 pytestmark = pytest.mark.torch
 BY_NAME = {fix.name: fix for fix in FIXES}

@@ -8,8 +8,8 @@ import pytest
 from tests.fixes.facts import facts
 
 from gobrrr.diagnosis import schema
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Ratio, Verification
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import CODE, FIRST_STEP, THREADS, Fix, Prospect, RuledOut
 from gobrrr.measure.summary import Interval
 from gobrrr.reports.fix_table import finding_groups, fix_table, summary_lines

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from gobrrr.capture import source_lines
-from gobrrr.capture.leaf_ops import leaf_op_mode, name_of
 from gobrrr.devices.backend import DriverCalls
+from gobrrr.observe import source_lines
+from gobrrr.observe.leaf_ops import leaf_op_mode, name_of
 from simulated_device.hostility import HONEST, Hostility
 from simulated_device.kernels import NVIDIA, Kernel, Op, Operand, Table, Vendor
 from simulated_device.machine import AUTOGRAD, BESIDE, MAIN, Event, HostCosts, Machine

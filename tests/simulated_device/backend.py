@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from gobrrr.capture import device_profile, sampler, source_lines
-from gobrrr.capture.call_watch import CallWatch
-from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.window_log import WindowLog
 from gobrrr.devices import backends
 from gobrrr.devices.backend import DriverCalls
 from gobrrr.devices.card import CardState
 from gobrrr.devices.ceilings import Ceiling, Ceilings, MemoryLevel, Progress
 from gobrrr.devices.identity import DeviceIdentity
+from gobrrr.live.measurements import Measurements
+from gobrrr.live.profiles import device_profile
+from gobrrr.live.watch.call_watch import CallWatch
+from gobrrr.live.window_log import WindowLog
+from gobrrr.observe import sampler, source_lines
 from simulated_device.accelerator import LIBRARY, Accelerator
 from simulated_device.frames import FrameTracer
 from simulated_device.machine import AUTOGRAD, MAIN, Event, Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
-from gobrrr.capture.traces import read_trace  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
 from gobrrr.timeline.data import HostKind, KernelKind, Phase, Timeline  # noqa: E402
 from simulated_device import (  # noqa: E402
     AMD,

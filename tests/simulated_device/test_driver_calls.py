@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.measurements import Plan  # noqa: E402
 from gobrrr.devices.backend import DriverCalls  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
 from simulated_device import Accelerator, SimulatedBackend, slow  # noqa: E402
 from simulated_device.backend import ceilings_of  # noqa: E402

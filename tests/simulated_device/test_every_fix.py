@@ -16,17 +16,19 @@ from torch import nn  # noqa: E402
 from torch.nn.utils import parametrizations  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.capture.measurements import Plan  # noqa: E402
-from gobrrr.capture.workload import Workload, as_workload  # noqa: E402
 from gobrrr.devices import Ceiling, Ceilings  # noqa: E402
-from gobrrr.fixes import gather, generation, weight_only  # noqa: E402
+from gobrrr.diagnosis.facts import Facts  # noqa: E402
+from gobrrr.fixes import generation  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.compiled_calls import DISPATCH_S  # noqa: E402
-from gobrrr.fixes.facts import Facts  # noqa: E402
+from gobrrr.fixes.compilation.compiled_calls import DISPATCH_S  # noqa: E402
 from gobrrr.fixes.fix import Prospect, RuledOut  # noqa: E402
+from gobrrr.fixes.gathering import gather  # noqa: E402
+from gobrrr.fixes.precision import weight_only  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline import diagnosed_with  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
 from gobrrr.pipeline.script import diagnose_script  # noqa: E402
+from gobrrr.timeline.workload import Workload, as_workload  # noqa: E402
 from gobrrr.verification.workloads import as_trial_workload  # noqa: E402
 from simulated_device import (  # noqa: E402
     NVIDIA,

@@ -12,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from gobrrr.capture.measurements import Plan  # noqa: E402
-from gobrrr.capture.workload import Workload, as_workload  # noqa: E402
+from gobrrr.diagnosis.facts import Facts  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
-from gobrrr.fixes.facts import Facts  # noqa: E402
 from gobrrr.fixes.fix import Considered, Prospect, RuledOut  # noqa: E402
-from gobrrr.fixes.gather import facts_of  # noqa: E402
+from gobrrr.fixes.gathering.gather import facts_of  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
+from gobrrr.timeline.workload import Workload, as_workload  # noqa: E402
 from simulated_device import (  # noqa: E402
     NVIDIA,
     Accelerator,

@@ -13,7 +13,7 @@ from benchmarks.gpu.processes import Child  # noqa: E402
 from benchmarks.gpu.scripts.counted_steps import PROGRAMS  # noqa: E402
 from benchmarks.gpu.setting import Setting  # noqa: E402
 
-from gobrrr.capture.measurements import Plan  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
 from gobrrr.timeline.data import KernelKind  # noqa: E402
 from simulated_device import NVIDIA, Accelerator, SimulatedBackend  # noqa: E402

@@ -19,9 +19,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from gobrrr.attribution.leaves import LEAVES  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
 from gobrrr.devices.cuda import graphs  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.measure.load import Load  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
 from gobrrr.pipeline.script import ScriptOutcome, diagnose_script  # noqa: E402

@@ -13,10 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gobrrr  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
-from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline.live import Diagnosed, diagnose_work  # noqa: E402
 from gobrrr.pipeline.script import diagnose_script  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 from gobrrr.verification.memory import device_peak_bytes, step_peak_bytes  # noqa: E402
 from simulated_device import (  # noqa: E402
     AMD,

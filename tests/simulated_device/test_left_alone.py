@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from gobrrr.capture.device_profile import StepsOnDevice  # noqa: E402
-from gobrrr.capture.measurements import Measurements, Plan  # noqa: E402
+from gobrrr.live.measurements import Measurements, Plan  # noqa: E402
+from gobrrr.live.profiles.device_profile import StepsOnDevice  # noqa: E402
 from gobrrr.pipeline.live import diagnose_work  # noqa: E402
 from gobrrr.pipeline.script import diagnose_script  # noqa: E402
 from gobrrr.timeline.data import Phase  # noqa: E402
@@ -109,7 +109,7 @@ def test_ops_tell_where_the_profiler_may_not_look() -> None:
 def test_a_library_that_is_missing_is_not_taken_for_a_permission(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from gobrrr.capture import device_trouble
+    from gobrrr.live.profiles import device_trouble
 
     gpu, _tensor = held(monkeypatch)
     backend = SimulatedBackend(gpu)

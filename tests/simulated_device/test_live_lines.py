@@ -11,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gobrrr  # noqa: E402
-from gobrrr.attribution.device_run import DeviceAnalysis  # noqa: E402
-from gobrrr.capture import op_recorder  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
-from gobrrr.capture.private_names import FOR_RECORDING  # noqa: E402
-from gobrrr.capture.traces import read_trace  # noqa: E402
+from gobrrr.attribution.device.run import DeviceAnalysis  # noqa: E402
 from gobrrr.cli import main  # noqa: E402
 from gobrrr.devices import Ceiling, Ceilings  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
+from gobrrr.observe import op_recorder  # noqa: E402
+from gobrrr.observe.private_names import FOR_RECORDING  # noqa: E402
 from gobrrr.pipeline.live import Diagnosed, diagnose_work  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
 from gobrrr.timeline.names import GRAPH_REPLAY  # noqa: E402
 from simulated_device import (  # noqa: E402
     AMD,

@@ -13,17 +13,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gobrrr  # noqa: E402
-from gobrrr.attribution.device_lines import python_by_line  # noqa: E402
-from gobrrr.capture import session  # noqa: E402
-from gobrrr.capture.device_profile import DeviceProfiler, idle_share  # noqa: E402
-from gobrrr.capture.measurements import Measurements  # noqa: E402
-from gobrrr.capture.profiling import Profiling  # noqa: E402
-from gobrrr.capture.recorded_timeline import step_marks  # noqa: E402
-from gobrrr.capture.sampler import LineSample, LineSampler  # noqa: E402
-from gobrrr.capture.traces import read_trace  # noqa: E402
+from gobrrr.attribution.device.lines import python_by_line  # noqa: E402
 from gobrrr.devices.accelerator import TraceProfiler  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.live import session  # noqa: E402
+from gobrrr.live.measurements import Measurements  # noqa: E402
+from gobrrr.live.profiles.device_profile import DeviceProfiler, idle_share  # noqa: E402
+from gobrrr.live.profiles.recorded_timeline import step_marks  # noqa: E402
+from gobrrr.live.profiling import Profiling  # noqa: E402
 from gobrrr.measure.torch_profiler import GC_NAME  # noqa: E402
+from gobrrr.observe.sampler import LineSample, LineSampler  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
 from gobrrr.timeline.names import UNASKED_LINE  # noqa: E402
 from simulated_device import Accelerator, Kernel, Op, SimulatedBackend  # noqa: E402
 from trace_writing import WrittenTrace  # noqa: E402

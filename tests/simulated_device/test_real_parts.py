@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from gobrrr.capture.traces import read_trace  # noqa: E402
 from gobrrr.devices.accelerator import AllocatorMeter, EventTimer, TraceProfiler  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
 from simulated_device import Accelerator, Hostility, slow  # noqa: E402
 from simulated_device.as_torch import behind_torch  # noqa: E402
 

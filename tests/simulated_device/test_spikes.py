@@ -12,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gobrrr  # noqa: E402
-from gobrrr.attribution.device_run import DeviceAnalysis  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
-from gobrrr.capture.traces import read_trace  # noqa: E402
+from gobrrr.attribution.device.run import DeviceAnalysis  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline.live import Diagnosed, diagnose_work  # noqa: E402
+from gobrrr.recordings.traces import read_trace  # noqa: E402
 from simulated_device import (  # noqa: E402
     AMD,
     NVIDIA,

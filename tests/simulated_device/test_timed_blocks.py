@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import gobrrr  # noqa: E402
-from gobrrr.capture.bare_steps import BareSteps  # noqa: E402
-from gobrrr.capture.steps import StepWatcher  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
+from gobrrr.live.bare_steps import BareSteps  # noqa: E402
+from gobrrr.live.steps import StepWatcher  # noqa: E402
 from gobrrr.pipeline.script import diagnose_script  # noqa: E402
 from gobrrr.timeline.errors import GobrrrError  # noqa: E402
 from simulated_device import (  # noqa: E402
@@ -70,9 +70,9 @@ for _ in range(200):
 
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.capture.session.plain_steps_planned", lambda *_: (20, 30))
+    monkeypatch.setattr("gobrrr.live.session.plain_steps_planned", lambda *_: (20, 30))
     # A simulated step takes longer on the real clock than on its own.
-    monkeypatch.setattr("gobrrr.capture.bare_steps._MUCH_LONGER", 1e6)
+    monkeypatch.setattr("gobrrr.live.bare_steps._MUCH_LONGER", 1e6)
 
 
 def told(
@@ -84,7 +84,7 @@ def told(
     **options: Any,
 ) -> Diagnosis:
     """Steps of a host that is slower than its device, and that gobrrr makes slower yet."""
-    monkeypatch.setattr("gobrrr.capture.call_watch.compiler_counters", nothing_compiled)
+    monkeypatch.setattr("gobrrr.live.watch.call_watch.compiler_counters", nothing_compiled)
     gpu = Accelerator(NVIDIA, HostCosts(watching=watching), slow(2 * US))
     gpu.lose = lambda: lose(gpu)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "the_gpu", gpu)

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from gobrrr.attribution.device_run import DeviceAnalysis  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
+from gobrrr.attribution.device.run import DeviceAnalysis  # noqa: E402
 from gobrrr.cli import main  # noqa: E402
 from gobrrr.devices import backends  # noqa: E402
 from gobrrr.devices.card import CardState, OtherProcess  # noqa: E402
 from gobrrr.diagnosis.assemble import TAKEN_AWAY  # noqa: E402
 from gobrrr.diagnosis.schema import Diagnosis  # noqa: E402
 from gobrrr.diagnosis.storage import load  # noqa: E402
-from gobrrr.fixes.gather import facts_of  # noqa: E402
+from gobrrr.fixes.gathering.gather import facts_of  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.measure.load import LoadReading  # noqa: E402
 from gobrrr.pipeline.live import Diagnosed, diagnose_work  # noqa: E402
 from gobrrr.pipeline.script import diagnose_script  # noqa: E402

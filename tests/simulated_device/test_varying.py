@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-from gobrrr.attribution.device_run import DeviceAnalysis  # noqa: E402
-from gobrrr.capture.measurements import Plan  # noqa: E402
+from gobrrr.attribution.device.run import DeviceAnalysis  # noqa: E402
+from gobrrr.live.measurements import Plan  # noqa: E402
 from gobrrr.pipeline.live import Diagnosed, diagnose_work  # noqa: E402
 from simulated_device import NVIDIA, Accelerator, Kernel, Op, SimulatedBackend  # noqa: E402
 from simulated_device.backend import ceilings_of  # noqa: E402

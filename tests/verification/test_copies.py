@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.workload import Workload  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 from gobrrr.verification.copies import private_copy  # noqa: E402
 from gobrrr.verification.workloads import prepare, verify_workload  # noqa: E402
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.workload import Workload
+from gobrrr.fixes.compilation.memory_budget import BUDGETS, MEMORY_BUDGET_FIXES
 from gobrrr.fixes.fix import MEMORY, Fix, RuledOut
-from gobrrr.fixes.memory_budget import BUDGETS, MEMORY_BUDGET_FIXES
 from gobrrr.measure.summary import Interval
 from gobrrr.pipeline.diagnosed_with import diagnose_with
 from gobrrr.search.workload_bench import WorkloadBench
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.workload import Workload
 from gobrrr.verification.memory import memory_limited, step_peak_bytes
 from gobrrr.verification.timing import Null
 

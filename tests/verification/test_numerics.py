@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.workload import Workload
 from gobrrr.fixes.fix import NUMERICS, RANDOMNESS, Fix, RuledOut
+from gobrrr.timeline.workload import Workload
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.evaluation import Evaluation, Expected, evaluate, expect
 from gobrrr.verification.numerics import Numerics, compare, relative_error

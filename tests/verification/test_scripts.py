@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.script import StopScript
 from gobrrr.fixes.fix import Fix
+from gobrrr.live.script import StopScript
 from gobrrr.measure import Interval
 from gobrrr.timeline.errors import InputError
 from gobrrr.verification import programs
@@ -455,7 +455,7 @@ def test_gradients_that_a_closure_computes_are_compared() -> None:
 def test_outputs_are_compared_where_the_program_marks_its_steps_and_has_no_optimizer() -> None:
     import torch
 
-    from gobrrr.capture.steps import EXPLICIT
+    from gobrrr.live.steps import EXPLICIT
 
     model = torch.nn.Linear(3, 2)
     recorder = Recorder()

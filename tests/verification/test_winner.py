@@ -12,8 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.workload import Workload  # noqa: E402
 from gobrrr.fixes.catalogue import FIXES  # noqa: E402
+from gobrrr.timeline.workload import Workload  # noqa: E402
 from gobrrr.verification.winner import with_fixes  # noqa: E402
 from gobrrr.verification.workloads import verify_workload  # noqa: E402
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.workload import Workload
 from gobrrr.diagnosis.fix_schema import Verification
 from gobrrr.fixes.fix import Fix, RuledOut
 from gobrrr.measure import FakeClock, Interval
+from gobrrr.timeline.workload import Workload
 from gobrrr.verification import workloads
 from gobrrr.verification.timing import Null, Timed, never
 from gobrrr.verification.workloads import measure_null, prepare, verify_workload

@@ -14,7 +14,7 @@ def counts(step: Callable[[], Any]) -> tuple[dict[str, float], dict[str, float]]
     """Matrix FLOPs by operator: ours, theirs."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from gobrrr.capture.op_recorder import OpRecorder
+    from gobrrr.observe.op_recorder import OpRecorder
     from gobrrr.work import work_of
 
     with FlopCounterMode(display=False) as theirs:
@@ -137,7 +137,7 @@ def test_traces_without_results_get_the_same_work() -> None:
     """What a formula derives from its inputs is what the operator really returned."""
     from dataclasses import replace
 
-    from gobrrr.capture.op_recorder import OpRecorder
+    from gobrrr.observe.op_recorder import OpRecorder
     from gobrrr.work import work_of
 
     recorder = OpRecorder()

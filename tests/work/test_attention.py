@@ -4,7 +4,7 @@ import pytest
 
 from gobrrr.timeline.ops import Arg, OpCall
 from gobrrr.work import work_of
-from gobrrr.work.attention import visible_pairs
+from gobrrr.work.formulas.attention import visible_pairs
 
 from .calls import moved, tensor, work
 

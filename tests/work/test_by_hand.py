@@ -1,7 +1,8 @@
 """FLOPs and bytes of operators that few networks call, worked out by hand.
 
-Of factorisations by LAPACK Working Note 41 and Golub and Van Loan (``work.linear_algebra``); of the
-rest by counting: a division and a root 4, an exponential or a logarithm 8 (``work.weights``).
+Of factorisations by LAPACK Working Note 41 and Golub and Van Loan
+(``work.formulas.linear_algebra``); of the rest by counting: a division and a root 4, an exponential
+or a logarithm 8 (``work.weights``).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.observe.op_recorder import OpRecorder
 from gobrrr.timeline.data import Phase
 from gobrrr.timeline.graph import StepOp
 from gobrrr.work import work_of

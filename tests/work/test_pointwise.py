@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.work.pointwise import cost_of
-from gobrrr.work.pointwise_table import POINTWISE
+from gobrrr.work.formulas.pointwise import cost_of
+from gobrrr.work.formulas.pointwise_table import POINTWISE
 
 from .calls import moved, tensor, work
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gobrrr.models.walk import Machine
-from gobrrr.models.walks import walks_of
+from gobrrr.prediction.kernels.walks.walk import Machine
+from gobrrr.prediction.kernels.walks.walks import walks_of
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.work import register_work, unregister_work, work_of
 from gobrrr.work.estimate import Work

@@ -29,8 +29,8 @@ from benchmarks.gpu.scripts.counted_steps import PROGRAMS
 from benchmarks.gpu.setting import Setting
 
 from gobrrr.attribution.analysis import Analysis
-from gobrrr.attribution.device_run import DeviceAnalysis
-from gobrrr.capture.measurements import Plan
+from gobrrr.attribution.device.run import DeviceAnalysis
+from gobrrr.live.measurements import Plan
 from gobrrr.pipeline.live import diagnose_work
 
 LIMIT_S = 100

@@ -79,7 +79,7 @@ def _measured(
     """Adds to ``row`` as it goes: what was predicted stays where measuring fails."""
     import torch
 
-    from gobrrr.models.host_lane import ADDITION_S
+    from gobrrr.prediction.step.host_lane import ADDITION_S
 
     torch.manual_seed(38)
     model, inputs = program.build(torch, setting.device, torch.float32)

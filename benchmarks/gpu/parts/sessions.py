@@ -80,8 +80,8 @@ def counts(case: str, device: str, forward: Callable[[], None]) -> dict[str, Any
         from pathlib import Path
         from tempfile import TemporaryDirectory
 
-        from gobrrr.capture.traces import read_trace
         from gobrrr.devices.backends import gpu_in_use
+        from gobrrr.recordings.traces import read_trace
 
         backend = gpu_in_use()
         own = None if backend is None else backend.profiler()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.attribution.cpu_run import CpuAnalysis
-from gobrrr.attribution.device_run import DeviceAnalysis
+from gobrrr.attribution.cpu.run import CpuAnalysis
+from gobrrr.attribution.device.run import DeviceAnalysis
 
 Analysis = CpuAnalysis | DeviceAnalysis

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.collectives import CollectiveFigures
-from gobrrr.attribution.device_time import DeviceTimeNs
+from gobrrr.attribution.device.time import DeviceTimeNs
 from gobrrr.attribution.leaves import IdleGap, KernelShares
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.measure import Summary, summarise
-from gobrrr.models.roof import Roof
+from gobrrr.roofline.roof import Roof
 from gobrrr.timeline.data import WHOLE_TRACE, Device, HostSpans, Kernels, Timeline
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.step_kinds import SeenSteps, WallTime

@@ -27,7 +27,7 @@ _BUS_FACTORS = (
 _UNEVEN = re.compile(r"all_?to_?all", re.IGNORECASE)
 # From one rank to another: the two calls have two names, and others take no part.
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
-# Unless both sides are recorded under one (``capture.collective_calls``).
+# Unless both sides are recorded under one (``live.profiles.collective_calls``).
 OF_PAIR = re.compile(r"send from rank (\d+) to (\d+)")
 
 

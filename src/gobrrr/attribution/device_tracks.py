@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gobrrr.attribution.cpu import CpuAttribution
-from gobrrr.attribution.device import DeviceAttribution
-from gobrrr.attribution.idle import CAUSE_LEAVES
+from gobrrr.attribution.cpu.attribute import CpuAttribution
+from gobrrr.attribution.device.attribute import DeviceAttribution
+from gobrrr.attribution.device.idle import CAUSE_LEAVES
 from gobrrr.attribution.lane import KERNEL, LEAF_OF_OWNER
 from gobrrr.attribution.leaves import MEMORY_UNMODELLED, ROOF_LEAF
-from gobrrr.capture.cpu_timeline import CpuCapture
-from gobrrr.capture.trace_export import Track
-from gobrrr.models.roof import Roof
+from gobrrr.live.profiles.cpu_timeline import CpuCapture
+from gobrrr.recordings.export import Track
+from gobrrr.roofline.roof import Roof
 from gobrrr.timeline.data import Int64, Timeline
 from gobrrr.work.estimate import Work
 

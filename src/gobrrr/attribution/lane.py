@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import recorded_as
+from gobrrr.timeline.align import recorded_as
 from gobrrr.timeline.data import HostKind, HostSpans, Int64, Phase, Timeline
 from gobrrr.timeline.intervals import Pieces, ownership
 from gobrrr.timeline.nesting import depths, inherited_minimum, nearest, parents
 
 if TYPE_CHECKING:
     # For its type alone: a trace of a GPU has no use for what records a processor.
-    from gobrrr.capture.cpu_timeline import CpuCapture
-    from gobrrr.capture.profile import ProfilerCost
+    from gobrrr.live.profiles.cpu_timeline import CpuCapture
+    from gobrrr.live.profiles.profile import ProfilerCost
 
 Bool = NDArray[np.bool_]
 Float64 = NDArray[np.float64]

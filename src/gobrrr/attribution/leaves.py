@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.models.roof import COMPUTE_MATRIX as COMPUTE_MATRIX
-from gobrrr.models.roof import COMPUTE_VECTOR as COMPUTE_VECTOR
-from gobrrr.models.roof import MEMORY as MEMORY
+from gobrrr.roofline.roof import COMPUTE_MATRIX as COMPUTE_MATRIX
+from gobrrr.roofline.roof import COMPUTE_VECTOR as COMPUTE_VECTOR
+from gobrrr.roofline.roof import MEMORY as MEMORY
 from gobrrr.work.estimate import Work
 
 LEAVES: tuple[str, ...] = (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.align import match
+from gobrrr.timeline.align import match
 from gobrrr.timeline.graph import StepOp
 from gobrrr.work.estimate import Work
 

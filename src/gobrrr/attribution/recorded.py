@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gobrrr.attribution.attributed import Attributed
-from gobrrr.attribution.device import DeviceAttribution, attribute_device
-from gobrrr.attribution.device_attributed import attributed_device
+from gobrrr.attribution.device.attribute import DeviceAttribution, attribute_device
+from gobrrr.attribution.device.attributed import attributed_device
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.work import work_of
 
 if TYPE_CHECKING:
-    from gobrrr.attribution.cpu import CpuAttribution
-    from gobrrr.attribution.device_run import DeviceAnalysis
-    from gobrrr.attribution.lane_of_trace import TraceLane
-    from gobrrr.capture.trace_export import Track
+    from gobrrr.attribution.cpu.attribute import CpuAttribution
+    from gobrrr.attribution.cpu.lane_of_trace import TraceLane
+    from gobrrr.attribution.device.run import DeviceAnalysis
+    from gobrrr.recordings.export import Track
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def as_recorded(measured: DeviceAnalysis) -> RecordedDevice:
 def recorded_lane(timeline: Timeline, ceilings: Ceilings | None) -> RecordedLane | None:
     """The steps of the processor; ``None`` if no operator with work was recorded."""
     # Not above: most traces are of a GPU.
-    from gobrrr.attribution.cpu import attribute_cpu
-    from gobrrr.attribution.cpu_attributed import attributed_trace_lane
-    from gobrrr.attribution.lane_of_trace import has_cpu_work, lane_of_trace
+    from gobrrr.attribution.cpu.attribute import attribute_cpu
+    from gobrrr.attribution.cpu.attributed import attributed_trace_lane
+    from gobrrr.attribution.cpu.lane_of_trace import has_cpu_work, lane_of_trace
 
     lane = lane_of_trace(timeline, work_of)
     if not has_cpu_work(lane):

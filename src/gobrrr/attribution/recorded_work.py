@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr.attribution.mean_work import Float64, Recorded, mean_works
-from gobrrr.capture.measurements import StepKind
+from gobrrr.live.measurements import StepKind
 from gobrrr.timeline.graph import StepOp
 from gobrrr.timeline.ops import OpCall
 from gobrrr.work import work_of

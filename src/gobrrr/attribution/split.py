@@ -15,7 +15,7 @@ from gobrrr.attribution.leaves import (
     KernelShares,
     empty_leaves,
 )
-from gobrrr.models.roof import Roof
+from gobrrr.roofline.roof import Roof
 
 Float64 = NDArray[np.float64]
 

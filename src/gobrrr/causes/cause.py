@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.facts import Facts
 
 
 @dataclass(frozen=True, slots=True)

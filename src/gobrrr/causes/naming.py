@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 from gobrrr.causes import catalogue
 from gobrrr.causes.cause import Cause, Found
-from gobrrr.causes.unequal_work import UNEQUAL_WORK
+from gobrrr.causes.code.unequal_work import UNEQUAL_WORK
 from gobrrr.diagnosis.advice import LEAST_OF_WALL
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.fix_schema import Finding, Portion, Prediction
 from gobrrr.diagnosis.known_causes import largest_causes_first
 from gobrrr.diagnosis.schema import Diagnosis
 from gobrrr.diagnosis.verdict import verdict_of
-from gobrrr.fixes.dataflow import forget_flow
-from gobrrr.fixes.facts import Facts
-from gobrrr.fixes.record_facts import facts_of_record
+from gobrrr.fixes.gathering.record_facts import facts_of_record
+from gobrrr.fixes.patterns.dataflow import forget_flow
 from gobrrr.timeline.quantities import count
 
 if TYPE_CHECKING:
     from gobrrr.attribution.analysis import Analysis
-    from gobrrr.capture.measurements import Measurements
+    from gobrrr.live.measurements import Measurements
 
 
 # What the fixes promise of more ops takes longer than a program should wait for it.
@@ -91,9 +91,9 @@ def _of_run(
     diagnosis: Diagnosis, analysis: Analysis | None, measured: Measurements, of: object
 ) -> Facts:
     # Not above: a trace is read in a fraction of a second, and has no use for it.
-    from gobrrr.capture.steps import StepWatcher
-    from gobrrr.capture.workload import Workload
-    from gobrrr.fixes.gather import facts_of, with_objects
+    from gobrrr.fixes.gathering.gather import facts_of, with_objects
+    from gobrrr.live.steps import StepWatcher
+    from gobrrr.timeline.workload import Workload
 
     work = of if isinstance(of, Workload) else None
     scripted = isinstance(of, StepWatcher)

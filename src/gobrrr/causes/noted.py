@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gobrrr.capture.program_facts import NoteFact
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.facts import Facts
+from gobrrr.observe.program_facts import NoteFact
 
 # Fewer notes than these may be chance.
 _FEWEST = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.diagnosis.facts import Facts, OpFact
 
 Passes = list[list[OpFact]]
 

@@ -147,8 +147,8 @@ def _figures(target: str, limits: Limits) -> Figures:
             f"{target}): of {target} alone nothing is timed"
         )
     require_torch("gobrrr check of a function")
-    from gobrrr.capture.workload import load_function
-    from gobrrr.diagnosis.counts import count_step
+    from gobrrr.timeline.workload import load_function
+    from gobrrr.verification.counts import count_step
 
     without_arguments(target)
     return count_step(load_function(target), name=Path(target).name)

@@ -98,7 +98,7 @@ def _write_toml(name: str, path: Path) -> None:
 
 def _show_one(name: str) -> None:
     from gobrrr.devices.datasheet import ceilings_of_sheet, named_datasheet
-    from gobrrr.models.target import clock_gain
+    from gobrrr.prediction.kernels.target import clock_gain
     from gobrrr.reports.plain_table import ceiling_lines
     from gobrrr.reports.terminal import options_for
     from gobrrr.timeline.quantities import si

@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.private_names import lacking
 from gobrrr.devices.backends import gpus_here
 from gobrrr.devices.cuda.probes import gpu_checks
 from gobrrr.measure.load import usable_processors
 from gobrrr.measure.torch_profiler import profiler_of_torch
+from gobrrr.observe.private_names import lacking
 from gobrrr.timeline.quantities import si
 
 DESCRIPTION = """Report what gobrrr finds here and what works with it: versions, devices, compilers,

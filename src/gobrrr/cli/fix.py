@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import (
     add_report_options,
     given_options,
@@ -20,6 +19,7 @@ from gobrrr.cli.progress import Progress
 from gobrrr.cli.run import Target, command_line, split_target
 from gobrrr.search.options import ALLOWED, fix_titles, names_of, refuse_bad_choice, seconds_of
 from gobrrr.timeline.errors import GateFailure, InputError
+from gobrrr.timeline.function_names import which_function
 from gobrrr.verification.numerics import TOLERANCE
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _text_of(script: Path) -> str:
 
 
 def _write(script: str, source: str, path: Path, result: FixResult) -> None:
-    from gobrrr.fixes.rewrite import difference, rewrite
+    from gobrrr.fixes.rewriting.rewrite import difference, rewrite
     from gobrrr.timeline.files import write_output
 
     if not result.best_fixes:

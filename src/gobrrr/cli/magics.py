@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 
-from gobrrr.capture.source_lines import beginning_in_program
 from gobrrr.cli.parsing import Parser, positive, require_torch
+from gobrrr.observe.source_lines import beginning_in_program
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 if TYPE_CHECKING:
     import argparse
 
-    from gobrrr.capture.script import Script, ScriptExit
     from gobrrr.diagnosis.schema import Diagnosis
+    from gobrrr.live.script import Script, ScriptExit
 
 _DESCRIPTION = """%%gobrrr runs the cell and reports where the time of its steps goes. %gobrrr
 EXPRESSION does so for a callable, (module, inputs) or a gobrrr.Workload. What is found is the value
@@ -85,7 +85,7 @@ class GobrrrMagics(Magics):  # type: ignore[misc]
 
     def _compiled(self, cell: str) -> Script:
         """The cell as a program: its lines are counted from the magic's, as a notebook does."""
-        from gobrrr.capture.script import Script
+        from gobrrr.live.script import Script
 
         shell = self.shell
         source = f"\n{shell.transform_cell(cell)}"

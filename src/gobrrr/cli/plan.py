@@ -74,17 +74,17 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     """Plans; prints the best meshes."""
     parsed = parser.parse_args(arguments)
     require_torch("gobrrr plan")
-    from gobrrr.capture.op_graph import CaptureOptions
-    from gobrrr.capture.workload import load_function
     from gobrrr.measure.progress import shown
-    from gobrrr.prediction.mesh import MOST_DEVICES, parse_link, refuse_processor
+    from gobrrr.prediction.mesh.mesh import MOST_DEVICES, parse_link, refuse_processor
     from gobrrr.prediction.options import dtype_name
     from gobrrr.prediction.plan import PlanOptions, plan_meshes
-    from gobrrr.prediction.targets import predicted_target
+    from gobrrr.prediction.step.targets import predicted_target
     from gobrrr.reports.plan_table import plan_json, plan_text
     from gobrrr.reports.terminal import options_for
+    from gobrrr.symbolic.op_graph import CaptureOptions
     from gobrrr.timeline.errors import InputError
     from gobrrr.timeline.files import write_output
+    from gobrrr.timeline.workload import load_function
 
     if parsed.devices > MOST_DEVICES:
         raise InputError(

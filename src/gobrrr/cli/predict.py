@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.capture.function_names import which_function
 from gobrrr.cli.parsing import (
     add_host_overhead,
     add_report_options,
@@ -28,6 +27,7 @@ from gobrrr.cli.predict_checks import (
 )
 from gobrrr.cli.run import Target, refuse_launchers, split_target
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.function_names import which_function
 
 if TYPE_CHECKING:
     from gobrrr.diagnosis.schema import Diagnosis
@@ -218,10 +218,10 @@ def _options(parsed: argparse.Namespace) -> PredictOptions:
 
 
 def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
-    from gobrrr.capture.script import load_module, load_script
-    from gobrrr.capture.script_graph import ScriptProgram
+    from gobrrr.live.script import load_module, load_script
     from gobrrr.pipeline.predict import predict_function, predict_made
-    from gobrrr.prediction.memory import refuse_too_large
+    from gobrrr.prediction.script_graph import ScriptProgram
+    from gobrrr.prediction.step.memory import refuse_too_large
     from gobrrr.reports.mesh_tables import mesh_text
     from gobrrr.reports.perfetto import trace_of
     from gobrrr.reports.prediction_table import one_reason
@@ -263,8 +263,8 @@ def _step(parsed: argparse.Namespace, devices: list[str]) -> int:
 
 
 def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
-    from gobrrr.capture.op_text import call_of, parse_op
     from gobrrr.pipeline.predict import predict_made
+    from gobrrr.prediction.op_text import call_of, parse_op
     from gobrrr.reports.prediction_table import op_table, refusals
     from gobrrr.reports.terminal import options_for
 
@@ -292,7 +292,7 @@ def _op(parsed: argparse.Namespace, devices: list[str]) -> int:
 def _against(parsed: argparse.Namespace) -> int:
     from gobrrr.diagnosis.writing import encode
     from gobrrr.prediction.against import read_measured, scored, scored_row
-    from gobrrr.prediction.costs import NoPathError
+    from gobrrr.prediction.step.costs import NoPathError
     from gobrrr.reports.against_table import against_text
     from gobrrr.reports.terminal import options_for
     from gobrrr.timeline.files import write_output
@@ -335,8 +335,8 @@ def _against(parsed: argparse.Namespace) -> int:
 def _one_row(
     op: str, program: str, devices: Sequence[str], parsed: argparse.Namespace
 ) -> Diagnosis:
-    from gobrrr.capture.op_text import call_of, parse_op
     from gobrrr.pipeline.predict import predict_function, predict_made
+    from gobrrr.prediction.op_text import call_of, parse_op
 
     if program:
         without_arguments(program)

@@ -31,8 +31,8 @@ from gobrrr.cli.progress import Progress
 from gobrrr.timeline.errors import InputError, UserCodeError
 
 if TYPE_CHECKING:
-    from gobrrr.capture.script import ScriptExit
     from gobrrr.diagnosis.schema import Diagnosis
+    from gobrrr.live.script import ScriptExit
 
 DESCRIPTION = """Run a PyTorch program unmodified and report where the time of its steps goes.
 
@@ -187,7 +187,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
         raise InputError("--step needs a script: a step of a function is one call of it")
     if parsed.compare_compiled and target.kind != "function":
         raise InputError("--compare-compiled needs a function: gobrrr run bench.py:make_step")
-    from gobrrr.capture.launcher import job_size
+    from gobrrr.live.launcher import job_size
 
     if target.kind == "function" and job_size(os.environ) > 1:
         raise InputError(
@@ -243,8 +243,8 @@ def job_command(processes: int, own: Sequence[str], target: Target) -> list[str]
 
 
 def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
-    from gobrrr.capture.rank_limit import refuse_too_many_ranks
     from gobrrr.devices.cpu.identity import identify_processor
+    from gobrrr.jobs.rank_limit import refuse_too_many_ranks
     from gobrrr.measure.load import usable_processors
 
     command = job_command(processes, own, target)
@@ -259,9 +259,9 @@ def _run_job(processes: int, own: Sequence[str], target: Target) -> int:
 def _run_function(
     target: Target, parsed: argparse.Namespace, progress: Progress, given: dict[str, str]
 ) -> int:
-    from gobrrr.capture.workload import load_function
     from gobrrr.cli.output import show, write_files
     from gobrrr.pipeline.live import diagnose
+    from gobrrr.timeline.workload import load_function
 
     if parsed.threads is not None:
         import torch
@@ -324,7 +324,7 @@ def _with_paths(
 
 def _as_module(target: Target, ended: ScriptExit) -> str:
     """What to try with a script that is a part of a package, if that is why it raised."""
-    from gobrrr.capture.script import module_of
+    from gobrrr.live.script import module_of
 
     if target.kind != "script" or _NO_PARENT not in str(ended.error):
         return ""
@@ -338,7 +338,7 @@ def _run_script(
     target: Target, parsed: argparse.Namespace, progress: Progress, meant: str,
     given: dict[str, str],
 ) -> int:  # fmt: skip
-    from gobrrr.capture.launcher import job_size, rank_of
+    from gobrrr.live.launcher import job_size, rank_of
     from gobrrr.pipeline.script import diagnose_script
 
     trouble: list[InputError] = []

@@ -63,7 +63,7 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if len(parsed.traces) > 1 and parsed.scrub:
         parser.error("--scrub takes one trace")
     if parsed.scrub is not None:
-        from gobrrr.capture.trace_export import write_scrubbed
+        from gobrrr.recordings.export import write_scrubbed
 
         write_scrubbed(parsed.traces[0], parsed.scrub, paths=parsed.scrub_paths)
         print(f"Saved: {parsed.scrub}")

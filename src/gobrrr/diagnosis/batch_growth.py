@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gobrrr.attribution.analysis import Analysis
-from gobrrr.attribution.cpu_run import CpuAnalysis, time_of
+from gobrrr.attribution.cpu.run import CpuAnalysis, time_of
 from gobrrr.attribution.leaves import top_levels
 from gobrrr.diagnosis.records import spread_record
 from gobrrr.diagnosis.schema import BatchDoubling, GrowthRow

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gobrrr.attribution.collectives import Matched
-from gobrrr.attribution.job_clocks import Clock
-from gobrrr.attribution.rank_record import RankRecord
 from gobrrr.diagnosis.records import seconds
 from gobrrr.diagnosis.schema import JobLanes, RankLane
+from gobrrr.ranks.job_clocks import Clock
+from gobrrr.ranks.rank_record import RankRecord
 
 # What fits on a page, and what a page is not too large with: of all lanes together.
 MOST_LANES = 64

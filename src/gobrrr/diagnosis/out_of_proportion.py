@@ -20,7 +20,7 @@ from gobrrr.timeline.data import Phase
 from gobrrr.timeline.names import op_name
 from gobrrr.timeline.ops import OpCall, TensorSpec
 from gobrrr.timeline.quantities import multiple, percent, time_text
-from gobrrr.work.random_numbers import DRAWS
+from gobrrr.work.formulas.random_numbers import DRAWS
 from gobrrr.work.traffic import is_inplace
 from gobrrr.work.traits import traits_of
 

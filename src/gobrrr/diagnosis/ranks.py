@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from gobrrr.attribution.collectives import Matched
-from gobrrr.attribution.device import DeviceAttribution, attribute_device
-from gobrrr.attribution.device_attributed import attributed_device
-from gobrrr.attribution.job_clocks import clocks_of, residual_ns
-from gobrrr.attribution.job_trace import write_trace_of_job
-from gobrrr.attribution.rank_record import record_of_device, timeline_of
-from gobrrr.attribution.rank_spans import spans_of_device
-from gobrrr.attribution.ranks import RankComparison, compare_ranks
-from gobrrr.capture.trace_ranks import missing_ranks
+from gobrrr.attribution.device.attribute import DeviceAttribution, attribute_device
+from gobrrr.attribution.device.attributed import attributed_device
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.lanes import lanes_of
 from gobrrr.diagnosis.records import ALIKE, device_time_record, seconds, shown_rank_notice
 from gobrrr.diagnosis.schema import Diagnosis, JobLanes, RankRow
 from gobrrr.diagnosis.verdict import split_of
+from gobrrr.ranks.job_clocks import clocks_of, residual_ns
+from gobrrr.ranks.job_trace import write_trace_of_job
+from gobrrr.ranks.rank_record import record_of_device, timeline_of
+from gobrrr.ranks.rank_spans import spans_of_device
+from gobrrr.ranks.ranks import RankComparison, compare_ranks
+from gobrrr.recordings.ranks import missing_ranks
 from gobrrr.timeline.data import KernelKind, Timeline
 from gobrrr.work import work_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr.attribution.collectives import CollectiveFigures
-from gobrrr.attribution.device_time import DeviceTimeNs
+from gobrrr.attribution.device.time import DeviceTimeNs
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.schema import CollectiveRow, DeviceTime, LevelRow, Spread
 from gobrrr.measure import Summary

@@ -15,7 +15,7 @@ from gobrrr.diagnosis.advice import FUSION
 from gobrrr.diagnosis.fix_schema import FAILED, SAME, SLOWER
 from gobrrr.diagnosis.pipelines import shorter_waits
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.models.operator_limits import LIMITS
+from gobrrr.roofline.operator_limits import LIMITS
 from gobrrr.timeline.names import (
     COMPILED_REGION,
     COMPILED_REGIONS,
@@ -38,7 +38,7 @@ _CLOCKS = 1.25
 _MANY_OPS = 0.2
 _GPUS = ("cuda", "hip")
 _WORKERS, _NO_WORKERS = "_MultiProcessingDataLoaderIter", "_SingleProcessDataLoaderIter"
-# The cause by which workers are of no use (``gobrrr.causes.workers_in_memory``).
+# The cause by which workers are of no use (``gobrrr.causes.loading.workers_in_memory``).
 _IN_MEMORY = "workers_for_memory"
 
 

@@ -125,7 +125,7 @@ class OpRow(Record, kw_only=True):
     ``time_s`` is kernel time plus fixed cost; ``flops`` and ``bytes`` are totals over ``count``
     calls; ``roof_fraction`` is roof / time, of an op that was faster than fixed cost plus roof its
     roof / the time of its kernel (above 1). ``unit``: ``matrix``, ``vector`` or, where neither
-    FLOPs nor bytes decide, what does (``gobrrr.models.operator_limits.LIMITS``).
+    FLOPs nor bytes decide, what does (``gobrrr.roofline.operator_limits.LIMITS``).
     """
 
     name: str

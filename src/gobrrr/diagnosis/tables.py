@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE, AttributedOp
 from gobrrr.attribution.leaves import COLLECTIVE, COPY, MOVES, REGIME_NAMES, KernelShares
 from gobrrr.diagnosis.schema import AboveCeiling, Coverage, GroupRow, OpRow, UnmodelledOp
-from gobrrr.models.roof import Roof
+from gobrrr.roofline.roof import Roof
 from gobrrr.timeline.data import PHASE_NAMES
 from gobrrr.timeline.intervals import distinct
 from gobrrr.timeline.ops import OpCall, TensorSpec

@@ -12,7 +12,7 @@ from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.pipelines import waits_for_stages
 from gobrrr.diagnosis.remedies import line_of, remedy_of, remedy_of_part
 from gobrrr.diagnosis.schema import Diagnosis, OpRow, Ratio, Split
-from gobrrr.models.operator_limits import LIMITS
+from gobrrr.roofline.operator_limits import LIMITS
 from gobrrr.timeline.names import UNKNOWN_LINE, short_kernel_name, short_source
 from gobrrr.timeline.quantities import count, multiple, multiple_range, percent, time_text
 

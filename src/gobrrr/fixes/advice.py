@@ -6,8 +6,8 @@ from collections import defaultdict
 from itertools import pairwise
 
 from gobrrr.attribution.attributed import READ_OF_ONE_VALUE
-from gobrrr.fixes.dataflow import Flow, cost_s, flow_of, only_for_the_host
-from gobrrr.fixes.facts import LEAST_SAVING, Facts, OpFact, lines_of
+from gobrrr.diagnosis.facts import LEAST_SAVING, Facts, OpFact, lines_of
+from gobrrr.diagnosis.fusion.groups import find_groups, seconds_to_move
 from gobrrr.fixes.fix import (
     MEMORY,
     NUMERICS,
@@ -17,7 +17,7 @@ from gobrrr.fixes.fix import (
     prospect_or_not,
     too_little,
 )
-from gobrrr.fixes.fusion import find_groups, seconds_to_move
+from gobrrr.fixes.patterns.dataflow import Flow, cost_s, flow_of, only_for_the_host
 from gobrrr.timeline.names import FROM
 from gobrrr.timeline.quantities import percent, si, time_text
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from gobrrr.devices.allocator import ALWAYS_MAPPED_BYTES, VARIABLES
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.fixes.fix import (
     ALLOCATOR,
     MEMORY,

@@ -10,34 +10,34 @@ from gobrrr.fixes.advice import (
     TRITON_KERNEL,
 )
 from gobrrr.fixes.allocator import GLIBC_TUNABLES, JEMALLOC, TCMALLOC
-from gobrrr.fixes.aot_inductor import AOT_INDUCTOR
-from gobrrr.fixes.attention import FUSED_ATTENTION
-from gobrrr.fixes.attention_dropout import ATTENTION_DROPOUT
-from gobrrr.fixes.attention_layout import ATTENTION_LAYOUT
-from gobrrr.fixes.autocast import BF16_AUTOCAST, FP16_AUTOCAST
+from gobrrr.fixes.attention.attention import FUSED_ATTENTION
+from gobrrr.fixes.attention.dropout import ATTENTION_DROPOUT
+from gobrrr.fixes.attention.layout import ATTENTION_LAYOUT
 from gobrrr.fixes.channels_last import CHANNELS_LAST
-from gobrrr.fixes.compilation import COMPILE_FIXES
-from gobrrr.fixes.cuda_graph import CUDA_GRAPH
+from gobrrr.fixes.compilation.aot_inductor import AOT_INDUCTOR
+from gobrrr.fixes.compilation.compile import COMPILE_FIXES
+from gobrrr.fixes.compilation.cuda_graph import CUDA_GRAPH
+from gobrrr.fixes.compilation.memory_budget import MEMORY_BUDGET_FIXES
 from gobrrr.fixes.data_loading import LOADER_WORKERS, PINNED_MEMORY
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.generation import GENERATE_CACHE
 from gobrrr.fixes.gradients import CHECKPOINTING, NO_CHECKPOINTING, SET_TO_NONE, UNUSED_GRADIENTS
 from gobrrr.fixes.inference_mode import INFERENCE_MODE
 from gobrrr.fixes.larger_batch import LARGER_BATCH
-from gobrrr.fixes.layout_copies import LAYOUT_COPIES
-from gobrrr.fixes.loops import VECTORISE_LOOP
-from gobrrr.fixes.memory_budget import MEMORY_BUDGET_FIXES
 from gobrrr.fixes.optimizers import FOREACH_OPTIMIZER, FUSED_OPTIMIZER
 from gobrrr.fixes.parametrizations import FIXED_PARAMETRIZATIONS
-from gobrrr.fixes.precision import BF16_MATMUL, BF16_STORAGE, FP8, TF32
-from gobrrr.fixes.recurrence import FUSED_RNN
-from gobrrr.fixes.single_precision import FLOAT32
+from gobrrr.fixes.patterns.layout_copies import LAYOUT_COPIES
+from gobrrr.fixes.patterns.loops import VECTORISE_LOOP
+from gobrrr.fixes.patterns.recurrence import FUSED_RNN
+from gobrrr.fixes.patterns.training_by_hand import ONE_BACKWARD, OPTIMIZER_BY_HAND
+from gobrrr.fixes.patterns.unneeded_work import CONSTANTS_EACH_STEP, TOPK, UNREAD_RESULTS
+from gobrrr.fixes.patterns.written_out import LOOK_UP, SOFTMAX_BY_HAND
+from gobrrr.fixes.precision.autocast import BF16_AUTOCAST, FP16_AUTOCAST
+from gobrrr.fixes.precision.precision import BF16_MATMUL, BF16_STORAGE, FP8, TF32
+from gobrrr.fixes.precision.single_precision import FLOAT32
+from gobrrr.fixes.precision.weight_only import INT8_WEIGHTS
 from gobrrr.fixes.sparse_gradients import SPARSE_GRADIENTS
 from gobrrr.fixes.threads import ALL_THREADS, ONE_THREAD
-from gobrrr.fixes.training_by_hand import ONE_BACKWARD, OPTIMIZER_BY_HAND
-from gobrrr.fixes.unneeded_work import CONSTANTS_EACH_STEP, TOPK, UNREAD_RESULTS
-from gobrrr.fixes.weight_only import INT8_WEIGHTS
-from gobrrr.fixes.written_out import LOOK_UP, SOFTMAX_BY_HAND
 
 FIXES: tuple[Fix, ...] = (
     *COMPILE_FIXES,

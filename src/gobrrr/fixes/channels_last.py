@@ -8,18 +8,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gobrrr.capture.nested import map_tensors
-from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.facts import Facts, OpFact
+from gobrrr.diagnosis.fusion.groups import seconds_to_move
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import BeforeLoop, on_inputs
-from gobrrr.fixes.facts import Facts, OpFact
 from gobrrr.fixes.fix import NUMERICS, RANDOMNESS, Considered, Fix, RuledOut, prospect_or_not
-from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.programs import as_program, is_module
 from gobrrr.fixes.scripts import before_first_call
 from gobrrr.fixes.spread import KERNELS
 from gobrrr.timeline.names import LAYOUT_KERNELS_S
+from gobrrr.timeline.nested import map_tensors
 from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.workload import Workload
 
 _CONVOLUTIONS = ("aten::convolution", "aten::convolution_backward", "aten::mkldnn_convolution")
 # Ops that work channel by channel or over windows, which vectorise when channels are innermost.

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.diagnosis.facts import LEAST_SAVING, Facts
 from gobrrr.fixes.changes import changed, changes_of
-from gobrrr.fixes.compiled_calls import host_scale
+from gobrrr.fixes.compilation.compiled_calls import host_scale
 from gobrrr.fixes.edits import AfterImports, Keyword
-from gobrrr.fixes.facts import LEAST_SAVING, Facts
 from gobrrr.fixes.fix import (
     MEMORY,
     RANDOMNESS,

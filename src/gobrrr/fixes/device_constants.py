@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.facts import Facts
 
 # Types whose row may be named apart from their device's own: "cuda 16 bits".
 _16_BITS = ("float16", "bfloat16")

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.facts import LEAST_SAVING, Facts
 from gobrrr.fixes.edits import Edit
-from gobrrr.fixes.facts import LEAST_SAVING, Facts
 from gobrrr.fixes.spread import interval_of
 from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.timeline.workload import Workload
 
 # Kernels of unknown work that are more than this share of the step decide what a fix saves of it.
 _MOST_UNKNOWN = 0.5

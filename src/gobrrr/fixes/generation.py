@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.fixes.advice import prefix_computed_again
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import Keyword
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut
 from gobrrr.fixes.programs import with_setting
+from gobrrr.timeline.workload import Workload
 
 
 def _consider(facts: Facts) -> Considered:

@@ -8,10 +8,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.facts import Facts, lines_of
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import Keyword
-from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import (
     KEPT_ACTIVATIONS,
     MEMORY,
@@ -26,6 +25,7 @@ from gobrrr.fixes.programs import is_module, with_setting
 from gobrrr.fixes.scripts import attribute, before_first_call
 from gobrrr.fixes.spread import LESS_WORK
 from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.timeline.workload import Workload
 
 
 def _consider_set_to_none(facts: Facts) -> Considered:

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.fixes.changes import changed, changes_of
-from gobrrr.fixes.compiled_calls import host_scale
+from gobrrr.fixes.compilation.compiled_calls import host_scale
 from gobrrr.fixes.edits import BeforeLoop
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Considered, Fix, RuledOut, prospect_or_not, too_little
 from gobrrr.fixes.programs import with_setting
 from gobrrr.fixes.scripts import around_outermost_calls
 from gobrrr.fixes.spread import LESS_WORK
 from gobrrr.timeline.quantities import time_text
+from gobrrr.timeline.workload import Workload
 
 # With torch 2.13 on a Zen 4 core. torch.add of one element takes 1.17 us under no_grad, 0.95 us
 # under inference_mode. A node of autograd, made and freed with what it saves, in chains run with

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.fixes.advice import REMOVE_SYNCS
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import MEMORY, NUMERICS, Considered, Fix, Prospect, RuledOut, prospect_or_not
-from gobrrr.fixes.loops import VECTORISE_LOOP
-from gobrrr.fixes.recurrence import FUSED_RNN
-from gobrrr.fixes.training_by_hand import OPTIMIZER_BY_HAND, update_loops
+from gobrrr.fixes.patterns.loops import VECTORISE_LOOP
+from gobrrr.fixes.patterns.recurrence import FUSED_RNN
+from gobrrr.fixes.patterns.training_by_hand import OPTIMIZER_BY_HAND, update_loops
 from gobrrr.timeline.quantities import percent, si, time_text
 
 # Advice at a line of the program that takes time from overhead alone, each from ops of its own. A

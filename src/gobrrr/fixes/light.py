@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from gobrrr.fixes.attention import find_attention
-from gobrrr.fixes.facts import Facts, OpFact
+from gobrrr.diagnosis.facts import Facts, OpFact
+from gobrrr.diagnosis.fusion.groups import find_groups, seconds_to_move
+from gobrrr.fixes.attention.attention import find_attention
 from gobrrr.fixes.fix import Fix
-from gobrrr.fixes.fusion import find_groups, seconds_to_move
-from gobrrr.fixes.unneeded_work import constant_ops, unread_ops
+from gobrrr.fixes.patterns.unneeded_work import constant_ops, unread_ops
 
 
 def speed_of_light_with(facts: Facts, fixes: Sequence[Fix]) -> float | None:

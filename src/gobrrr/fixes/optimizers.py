@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from gobrrr.capture.fused_optimizers import has_fused
-from gobrrr.capture.optimizer_facts import is_of_torch
-from gobrrr.capture.workload import Workload
-from gobrrr.fixes.compiled_calls import host_scale
+from gobrrr.diagnosis.facts import Facts
+from gobrrr.diagnosis.fusion.groups import seconds_to_move
+from gobrrr.fixes.compilation.compiled_calls import host_scale
 from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.edits import Keyword
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     OPTIMIZER,
     UNBOUNDED,
@@ -22,10 +20,12 @@ from gobrrr.fixes.fix import (
     RuledOut,
     prospect_or_not,
 )
-from gobrrr.fixes.fusion import seconds_to_move
 from gobrrr.fixes.scripts import before_optimizer_steps
 from gobrrr.fixes.spread import OPTIMIZERS
+from gobrrr.live.watch.fused_optimizers import has_fused
+from gobrrr.live.watch.optimizer_facts import is_of_torch
 from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.timeline.workload import Workload
 
 # Values of a parameter's size that one fused update reads and writes (4 bytes each): parameter,
 # gradient and two moments read, three of them written.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from gobrrr.diagnosis.facts import Facts, lines_of
 from gobrrr.fixes.changes import changed, changes_of
-from gobrrr.fixes.dataflow import cost_s, flow_of
-from gobrrr.fixes.facts import Facts, lines_of
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, WEIGHTS, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.fixes.patterns.dataflow import cost_s, flow_of
 from gobrrr.fixes.programs import model_by_hand, with_model_changed
 from gobrrr.fixes.scripts import before_first_call
 from gobrrr.timeline.quantities import time_text

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from gobrrr.capture.workload import Workload
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.facts import Facts
+from gobrrr.timeline.workload import Workload
 
 Setting = Callable[[], AbstractContextManager[Any]]
 

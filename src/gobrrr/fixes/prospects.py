@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from gobrrr.diagnosis.advice import FUSION
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.schema import Finding, Prediction, Untried
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect, RuledOut
 
 # No prediction leaves less of a step than this.

@@ -6,15 +6,15 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from gobrrr.capture.optimizer_facts import is_of_torch
+from gobrrr.diagnosis.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.changes import changed, changes_of
-from gobrrr.fixes.dataflow import cost_s
 from gobrrr.fixes.device_constants import constant, unmeasured
 from gobrrr.fixes.edits import Keyword
-from gobrrr.fixes.facts import Facts, OpFact, lines_of
 from gobrrr.fixes.fix import MEMORY, UNBOUNDED, Considered, Fix, RuledOut, prospect_or_not
+from gobrrr.fixes.patterns.dataflow import cost_s
 from gobrrr.fixes.programs import with_model_changed
 from gobrrr.fixes.scripts import before_first_call
+from gobrrr.live.watch.optimizer_facts import is_of_torch
 from gobrrr.timeline.quantities import percent, si, time_text
 
 _BACKWARD = ("aten::embedding_dense_backward", "aten::_embedding_bag_dense_backward")

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gobrrr.fixes.facts import Facts
+from gobrrr.diagnosis.facts import Facts
 
 # Classes of fixes with trials enough to judge their predictions by.
 COMPILERS, OPTIMIZERS, ALLOCATORS, LESS_WORK, KERNELS = (

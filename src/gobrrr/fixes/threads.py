@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from gobrrr.capture.workload import Workload
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.fixes.changes import changed, changes_of
 from gobrrr.fixes.edits import AfterImports, FirstArgument
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import (
     THREADS,
     UNBOUNDED,
@@ -22,6 +21,7 @@ from gobrrr.fixes.programs import Setting, with_setting
 from gobrrr.fixes.scripts import attribute
 from gobrrr.measure.load import usable_processors
 from gobrrr.timeline.quantities import count, time_text
+from gobrrr.timeline.workload import Workload
 
 # Share of the ideal that more threads reach on matrix products and large elementwise ops:
 # 2 threads against 1 on Zen 4, torch 2.13: 1.95x and 1.3x (memory) to 1.9x (cache).

@@ -9,13 +9,13 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.attribution.job import MATTERS_FROM, SURE_FROM, ahead_of, most_sure
 from gobrrr.attribution.leaves import LEAVES
-from gobrrr.attribution.rank_record import KERNELS
-from gobrrr.attribution.ranks import WAIT_MATTERS_FROM
 from gobrrr.fleet.folder import FileRow, FleetFolder
 from gobrrr.fleet.merge import RunFigures
 from gobrrr.fleet.verdict import Culprit
+from gobrrr.ranks.job import MATTERS_FROM, SURE_FROM, ahead_of, most_sure
+from gobrrr.ranks.rank_record import KERNELS
+from gobrrr.ranks.ranks import WAIT_MATTERS_FROM
 
 Float64 = NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from gobrrr.attribution.collectives import Exposure
 from gobrrr.attribution.leaves import LEAVES, Attribution, KernelShares
-from gobrrr.attribution.ranks import RankEvidence
 from gobrrr.fleet.schema import LEAF_COLUMNS
+from gobrrr.ranks.ranks import RankEvidence
 from gobrrr.timeline.data import Collective, Device, KernelKind, Kernels, Timeline, no_spans
 from gobrrr.timeline.intervals import Pieces
 

@@ -21,10 +21,10 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from gobrrr.capture.trace import MOST_RANKS
 from gobrrr.fleet.mapping import MappedFile
 from gobrrr.fleet.schema import FILES, FORMAT_VERSION, MAPPED, MERGED
 from gobrrr.fleet.sources import is_remote, path_safe
+from gobrrr.recordings.trace import MOST_RANKS
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.files import write_atomically
 

@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gobrrr.attribution.recorded import recorded_step
-from gobrrr.capture.trace_stream import TooLargeError
-from gobrrr.capture.traces import read_trace
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.fleet.extras import package
 from gobrrr.fleet.rank_tables import rank_tables
 from gobrrr.fleet.sources import SourceFile, is_remote
 from gobrrr.measure.process_memory import limited_memory, peak_memory_bytes
+from gobrrr.recordings.stream import TooLargeError
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.names import plain_name

@@ -1,6 +1,6 @@
 """The ranks of a run side by side, from their tables: who waited for whom, and how long.
 
-The comparison is that of recorded ranks (``attribution.ranks``): of one collective the rank with
+The comparison is that of recorded ranks (``ranks.ranks``): of one collective the rank with
 the shortest kernel came last, its duration is the transfer, and what the others took beyond it is
 waiting. No clocks are compared, so that hosts whose clocks differ need no correction.
 """
@@ -17,11 +17,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gobrrr.attribution.leaves import LEAVES
-from gobrrr.attribution.ranks import RankComparison, compare_evidence
-from gobrrr.capture.trace_ranks import APART_FROM_S
 from gobrrr.fleet.evidence import CallTable, StepTable, evidence_of_run
 from gobrrr.fleet.folder import FileRow, FleetFolder
 from gobrrr.fleet.schema import LEAF_COLUMNS
+from gobrrr.ranks.ranks import RankComparison, compare_evidence
+from gobrrr.recordings.ranks import APART_FROM_S
 from gobrrr.timeline.quantities import time_text
 
 Float64 = NDArray[np.float64]

@@ -15,9 +15,9 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gobrrr.capture.trace_ranks import ranks_of_names
-from gobrrr.capture.traces import ENDINGS
 from gobrrr.fleet.extras import package
+from gobrrr.recordings.ranks import ranks_of_names
+from gobrrr.recordings.traces import ENDINGS
 from gobrrr.timeline.errors import InputError
 
 _SCHEME = re.compile(r"^[a-z][a-z0-9+.-]+://", re.IGNORECASE)

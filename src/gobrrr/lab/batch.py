@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gobrrr.capture.workload import Workload
 from gobrrr.lab.drawing import ARTICLE_COLOUR, BLUE, GREY, ORANGE, plain_ticks, time_ticks, title
 from gobrrr.lab.experiment import Answer, Claim, Experiment, Findings, Measured, Outcome, Row
 from gobrrr.lab.networks import build, encoder_layer, perceptron
 from gobrrr.lab.setting import Setting, ratio_of, spread, torch_generator
 from gobrrr.measure import Series
 from gobrrr.timeline.quantities import percent, time_text
+from gobrrr.timeline.workload import Workload
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gobrrr.capture.op_recorder import OpRecorder
+from gobrrr.observe.op_recorder import OpRecorder
 from gobrrr.work import work_of
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from gobrrr.capture.traces import read_trace
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import HostKind, KernelKind, Timeline
 from gobrrr.timeline.files import write_atomically
 

@@ -20,7 +20,6 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.traces import read_trace
 from gobrrr.lab.drawing import ARTICLE_COLOUR, BLUE, ORANGE, title
 from gobrrr.lab.excerpts import Excerpt, excerpt_of, shipped_excerpt
 from gobrrr.lab.experiment import (
@@ -36,6 +35,7 @@ from gobrrr.lab.experiment import (
 from gobrrr.lab.setting import Setting, spread
 from gobrrr.measure import summarise
 from gobrrr.measure.torch_profiler import profiler_of_torch
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.quantities import percent, time_text
 
 if TYPE_CHECKING:

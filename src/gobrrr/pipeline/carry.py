@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gobrrr.capture.traces import read_trace
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.environment import recorded_environment
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.carried_step import carried_step
-from gobrrr.prediction.carry import gpu_target, source_device
+from gobrrr.prediction.carried.carry import gpu_target, source_device
+from gobrrr.prediction.carried.step import carried_step
+from gobrrr.prediction.kernels.target import TargetDevice
+from gobrrr.recordings.traces import read_trace
 
 PathLike = str | os.PathLike[str]
 
@@ -23,9 +23,9 @@ def carry_trace(
     """Diagnose a recorded step as it would run on ``device``.
 
     Each kernel's measured time is scaled by what the device can do more or less of (see
-    ``gobrrr.models.carrying``); the host keeps its own times, and waits where it waited. The
-    diagnosis's ``source`` is of kind ``prediction``; ``findings`` and ``batch_doubling`` are not
-    made.
+    ``gobrrr.prediction.kernels.carrying``); the host keeps its own times, and waits where it
+    waited. The diagnosis's ``source`` is of kind ``prediction``; ``findings`` and
+    ``batch_doubling`` are not made.
 
     Args:
         path: a trace of PyTorch's profiler, recorded with shapes on a GPU.

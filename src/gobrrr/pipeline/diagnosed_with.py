@@ -9,22 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from gobrrr.attribution.analysis import Analysis
-from gobrrr.capture.measurements import Plan
-from gobrrr.capture.steps import StepWatcher
-from gobrrr.capture.workload import Workload, load_function
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
-from gobrrr.fixes.gather import facts_of, with_objects
-from gobrrr.fixes.kept_tensors import with_kept_tensors
+from gobrrr.fixes.gathering.gather import facts_of, with_objects
+from gobrrr.fixes.gathering.kept_tensors import with_kept_tensors
+from gobrrr.fixes.gathering.watched_calls import watching_calls
 from gobrrr.fixes.programs import as_program
-from gobrrr.fixes.watched_calls import watching_calls
+from gobrrr.live.measurements import Plan
+from gobrrr.live.steps import StepWatcher
 from gobrrr.measure.progress import Progress, silent
 from gobrrr.pipeline.live import diagnose_work
 from gobrrr.pipeline.script import diagnose_script
 from gobrrr.timeline.errors import InputError, UserCodeError
+from gobrrr.timeline.workload import Workload, load_function
 from gobrrr.verification.child import NO_INPUT, Parent, find_fixes
 from gobrrr.verification.messages import Diagnosed, Spec, Target
 from gobrrr.verification.sides import enter_in_script

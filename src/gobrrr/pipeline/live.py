@@ -6,20 +6,20 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-from gobrrr.capture.compiler_counters import compiler_counters, counted_since
-from gobrrr.capture.function import measure_step
-from gobrrr.capture.generated_kernels import kernels_built_to_be_seen
-from gobrrr.capture.measurements import FEWEST_STEPS, Plan
-from gobrrr.capture.snapshot import state_put_back
-from gobrrr.capture.workload import Workload, as_workload, modules_of, reached_by, title_of
 from gobrrr.causes.naming import name_causes
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.devices.ceilings import Ceilings
-from gobrrr.diagnosis.doubled_batch import double_batch
 from gobrrr.diagnosis.schema import Diagnosis
+from gobrrr.live.function import measure_step
+from gobrrr.live.measurements import FEWEST_STEPS, Plan
+from gobrrr.live.profiles.generated_kernels import kernels_built_to_be_seen
 from gobrrr.measure.progress import Progress, shown
+from gobrrr.observe.compiler_counters import compiler_counters, counted_since
+from gobrrr.observe.snapshot import state_put_back
 from gobrrr.pipeline.measured import Diagnosed, diagnose_measured
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.workload import Workload, as_workload, modules_of, reached_by, title_of
+from gobrrr.verification.doubled_batch import double_batch
 
 
 def diagnose(
@@ -72,7 +72,7 @@ def diagnose(
                 else:
                     done.diagnosis.batch_doubling = outcome
             if compare_compiled:
-                from gobrrr.fixes.inductor_comparison import comparison_notices
+                from gobrrr.prediction.inductor_comparison import comparison_notices
 
                 notices += comparison_notices(work)
     done.diagnosis.notices += notices

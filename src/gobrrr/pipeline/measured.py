@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.attribution.analysis import Analysis
-from gobrrr.attribution.cpu_attributed import attributed_cpu
-from gobrrr.attribution.cpu_run import CpuAnalysis, analyse_cpu
-from gobrrr.attribution.device_lines import with_sampled_lines
-from gobrrr.attribution.device_run import DeviceAnalysis, analyse_device, matching_notices
+from gobrrr.attribution.cpu.attributed import attributed_cpu
+from gobrrr.attribution.cpu.run import CpuAnalysis, analyse_cpu
+from gobrrr.attribution.device.lines import with_sampled_lines
+from gobrrr.attribution.device.run import DeviceAnalysis, analyse_device, matching_notices
 from gobrrr.attribution.recorded import as_recorded
-from gobrrr.capture import device_trouble
-from gobrrr.capture.calibration import calibrating
-from gobrrr.capture.measurements import Measurements
-from gobrrr.capture.same_steps import same_steps
 from gobrrr.devices import ceilings_for_this_machine, load_ceilings, this_device
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.card import with_card
 from gobrrr.diagnosis.environment import describe_environment
+from gobrrr.diagnosis.fusion.sources import add_cpu_fusion, add_recorded_fusion
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.fusion_sources import add_cpu_fusion, add_recorded_fusion
+from gobrrr.live.calibration.calibration import calibrating
+from gobrrr.live.kinds.same_steps import same_steps
+from gobrrr.live.measurements import Measurements
+from gobrrr.live.profiles import device_trouble
 from gobrrr.measure.progress import Progress
 from gobrrr.timeline.errors import DefectError, GobrrrError
 

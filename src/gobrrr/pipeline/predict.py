@@ -7,24 +7,24 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
-from gobrrr.capture.capture_errors import WantedDataError, data_were_wanted
-from gobrrr.capture.script_graph import ScriptProgram, capture_graph
-from gobrrr.capture.workload import as_workload, load_function, title_of
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.environment import describe_environment
+from gobrrr.diagnosis.fusion.sources import add_predicted_fusion
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.fusion_sources import add_predicted_fusion
 from gobrrr.measure.progress import Progress, shown
 from gobrrr.prediction.any_step import Refused, step_on
 from gobrrr.prediction.capture_target import capture_target, what_programs_see
-from gobrrr.prediction.energy import energy_record
-from gobrrr.prediction.memory import refuse_too_large
-from gobrrr.prediction.mesh import refuse_processor
+from gobrrr.prediction.mesh.mesh import refuse_processor
 from gobrrr.prediction.options import PredictKeywords, PredictOptions, dtype_name, mesh_options
-from gobrrr.prediction.targets import predicted_target
-from gobrrr.prediction.torch_flags import tf32_allowed
+from gobrrr.prediction.script_graph import ScriptProgram, capture_graph
+from gobrrr.prediction.step.energy import energy_record
+from gobrrr.prediction.step.memory import refuse_too_large
+from gobrrr.prediction.step.targets import predicted_target
+from gobrrr.prediction.step.torch_flags import tf32_allowed
+from gobrrr.symbolic.capture_errors import WantedDataError, data_were_wanted
 from gobrrr.timeline.errors import UserCodeError
 from gobrrr.timeline.graph import OpGraph
+from gobrrr.timeline.workload import as_workload, load_function, title_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from gobrrr.capture.compiler_counters import compiler_counters
-from gobrrr.capture.measurements import FEWEST_STEPS, Measurements, Plan
-from gobrrr.capture.program_modes import outside_the_program
-from gobrrr.capture.rank_in_environment import rank_of_job
-from gobrrr.capture.script import Script, ScriptExit, script_of
-from gobrrr.capture.script_run import measure_script
-from gobrrr.capture.steps import StepWatcher
 from gobrrr.devices.beforehand import measure_beforehand
+from gobrrr.jobs.rank_in_environment import rank_of_job
+from gobrrr.live.measurements import FEWEST_STEPS, Measurements, Plan
+from gobrrr.live.program_modes import outside_the_program
+from gobrrr.live.script import Script, ScriptExit, script_of
+from gobrrr.live.script_run import measure_script
+from gobrrr.live.steps import StepWatcher
 from gobrrr.measure.progress import Progress, silent
+from gobrrr.observe.compiler_counters import compiler_counters
 from gobrrr.timeline.errors import InputError
 
 # What diagnoses is imported once the steps were measured: until then the program's heap is its own.
@@ -80,7 +80,7 @@ def diagnose_script(
 
     def conclude(measured: Measurements, watcher: StepWatcher) -> None:
         from gobrrr.causes.naming import name_causes, name_causes_of_job
-        from gobrrr.diagnosis.job_records import diagnosis_of_job
+        from gobrrr.jobs.records import diagnosis_of_job
         from gobrrr.pipeline.measured import diagnose_measured
 
         # The script may have set the threads since, or may be inside modes of its own here.
@@ -99,7 +99,7 @@ def diagnose_script(
             script, argv, plan, conclude, progress, rank, stop=stop, if_raised=if_raised,
             step=step, threads=threads,
         )  # fmt: skip
-        from gobrrr.diagnosis.job_records import diagnosis_of_others
+        from gobrrr.jobs.records import diagnosis_of_others
 
         found = diagnoses[0] if diagnoses else diagnosis_of_others(rank, ended, on_diagnosis)
     ran_on = ended.ran_on and bool(diagnoses)

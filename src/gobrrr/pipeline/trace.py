@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.attribution.recorded import no_work, recorded_step
-from gobrrr.capture.device_profile import steps_of_device
-from gobrrr.capture.records import refuse_senseless_steps
-from gobrrr.capture.traces import read_trace
 from gobrrr.causes.naming import name_causes
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import ceilings_from_datasheet
 from gobrrr.diagnosis.assemble import assemble
 from gobrrr.diagnosis.environment import recorded_environment
+from gobrrr.diagnosis.fusion.sources import add_recorded_fusion
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.fixes.fusion_sources import add_recorded_fusion
+from gobrrr.live.profiles.device_profile import steps_of_device
+from gobrrr.recordings.records import refuse_senseless_steps
+from gobrrr.recordings.traces import read_trace
 from gobrrr.timeline.data import Timeline
 from gobrrr.timeline.errors import InputError
 
@@ -48,8 +48,8 @@ def diagnose_trace(
     # Not above: one trace is read in a fraction of a second, and has no use for process pools.
     from concurrent.futures.process import BrokenProcessPool
 
-    from gobrrr.capture.trace_ranks import read_traces
     from gobrrr.diagnosis.ranks import diagnose_ranks
+    from gobrrr.recordings.ranks import read_traces
 
     try:
         timelines = read_traces(files)
@@ -82,7 +82,7 @@ def _diagnose_one(
     add_recorded_fusion(diagnosis, ran)
     name_causes(diagnosis)
     if perfetto is not None:
-        from gobrrr.capture.trace_export import write_with_tracks
+        from gobrrr.recordings.export import write_with_tracks
 
         write_with_tracks(path, perfetto, ran.tracks())
     return diagnosis

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gobrrr.attribution.attributed import Attributed
-from gobrrr.models.host_lane import HostCosts
-from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.costs import CostedOp, NoPathError
 from gobrrr.prediction.graph_step import graph_step
-from gobrrr.prediction.mesh_step import mesh_step
+from gobrrr.prediction.kernels.target import TargetDevice
+from gobrrr.prediction.mesh.step import mesh_step
 from gobrrr.prediction.options import PredictOptions
+from gobrrr.prediction.step.costs import CostedOp, NoPathError
+from gobrrr.prediction.step.host_lane import HostCosts
 from gobrrr.timeline.graph import OpGraph
 
 # Devices that cannot run a step, each with the reason.

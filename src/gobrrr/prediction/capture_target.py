@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gobrrr.capture.op_graph import CaptureTarget
-from gobrrr.capture.target_answers import DeviceAnswers
-from gobrrr.capture.target_kernels import Abilities
-from gobrrr.models.target import TargetDevice
+from gobrrr.prediction.kernels.target import TargetDevice
+from gobrrr.symbolic.op_graph import CaptureTarget
+from gobrrr.symbolic.target.answers import DeviceAnswers
+from gobrrr.symbolic.target.kernels import Abilities
 
 # Compute capability by architecture: https://developer.nvidia.com/cuda-gpus
 _CAPABILITY = {

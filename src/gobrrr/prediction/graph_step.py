@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from gobrrr.attribution.attributed import Attributed
-from gobrrr.models.host_lane import HostCosts
-from gobrrr.models.target import TargetDevice
-from gobrrr.prediction.bands import band_of
-from gobrrr.prediction.costs import CostedOp, cost_graph
-from gobrrr.prediction.explanation import explained, uncertainty
-from gobrrr.prediction.host_calls import begun, entered
-from gobrrr.prediction.in_place import zeros_written_in_place
-from gobrrr.prediction.memory import FIXED_MEMORY, fixed_memory_bytes, memory_notice
+from gobrrr.prediction.kernels.target import TargetDevice
 from gobrrr.prediction.options import PredictOptions
-from gobrrr.prediction.step import predicted_step
-from gobrrr.prediction.torch_flags import flags_in_force
+from gobrrr.prediction.step.bands import band_of
+from gobrrr.prediction.step.costs import CostedOp, cost_graph
+from gobrrr.prediction.step.explanation import explained, uncertainty
+from gobrrr.prediction.step.host_calls import begun, entered
+from gobrrr.prediction.step.host_lane import HostCosts
+from gobrrr.prediction.step.in_place import zeros_written_in_place
+from gobrrr.prediction.step.memory import FIXED_MEMORY, fixed_memory_bytes, memory_notice
+from gobrrr.prediction.step.step import predicted_step
+from gobrrr.prediction.step.torch_flags import flags_in_force
 from gobrrr.timeline.collector import uncollected
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import OpGraph

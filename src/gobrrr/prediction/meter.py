@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from gobrrr.attribution.recomputed import recomputed, seen
-from gobrrr.capture.op_graph import CaptureTarget, capture_op_graph
-from gobrrr.capture.target_kernels import Abilities
-from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.devices.backends import gpu_in_use
 from gobrrr.devices.ceilings import Ceilings
 from gobrrr.devices.datasheet import find_datasheet
 from gobrrr.devices.machine import cached_ceilings
 from gobrrr.diagnosis.utilisation import matrix_work
-from gobrrr.models.target import TargetDevice, target_of_ceilings, target_of_sheet
 from gobrrr.prediction.capture_target import capture_target
-from gobrrr.prediction.energy import tokens_of
+from gobrrr.prediction.kernels.target import TargetDevice, target_of_ceilings, target_of_sheet
+from gobrrr.prediction.step.energy import tokens_of
+from gobrrr.symbolic.op_graph import CaptureTarget, capture_op_graph
+from gobrrr.symbolic.target.kernels import Abilities
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.workload import Workload, as_workload
 from gobrrr.work import Work, work_of
 
 

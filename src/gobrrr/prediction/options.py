@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from gobrrr.capture.op_graph import CaptureOptions
 from gobrrr.measure.progress import Progress
-from gobrrr.models.pipeline_schedule import Schedule
-from gobrrr.prediction.mesh import MeshOptions, parse_link, parse_mesh
+from gobrrr.prediction.mesh.mesh import MeshOptions, parse_link, parse_mesh
+from gobrrr.prediction.mesh.pipeline_schedule import Schedule
+from gobrrr.symbolic.op_graph import CaptureOptions
 from gobrrr.timeline.errors import InputError
 
 # ``torch.compile``'s mode that launches kernels as CUDA graphs.

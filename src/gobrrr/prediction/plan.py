@@ -6,16 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gobrrr.capture.op_graph import CaptureOptions, capture_op_graph
-from gobrrr.models.collectives import HostLink
-from gobrrr.models.host_lane import HostCosts
-from gobrrr.models.target import TargetDevice
 from gobrrr.prediction.capture_target import capture_target
-from gobrrr.prediction.in_place import zeros_written_in_place
-from gobrrr.prediction.mesh import NETWORK_LATENCY_S, Mesh, spread
-from gobrrr.prediction.mesh_costs import Platform, cost_ops
-from gobrrr.prediction.mesh_step import left_whole
-from gobrrr.prediction.plan_candidates import (
+from gobrrr.prediction.kernels.target import TargetDevice
+from gobrrr.prediction.mesh.collectives import HostLink
+from gobrrr.prediction.mesh.costs import Platform, cost_ops
+from gobrrr.prediction.mesh.mesh import NETWORK_LATENCY_S, Mesh, spread
+from gobrrr.prediction.mesh.plan_candidates import (
     Candidate,
     LeftOut,
     PlannedMesh,
@@ -24,7 +20,11 @@ from gobrrr.prediction.plan_candidates import (
     in_full,
     why_slower,
 )
-from gobrrr.prediction.torch_flags import flags_in_force
+from gobrrr.prediction.mesh.step import left_whole
+from gobrrr.prediction.step.host_lane import HostCosts
+from gobrrr.prediction.step.in_place import zeros_written_in_place
+from gobrrr.prediction.step.torch_flags import flags_in_force
+from gobrrr.symbolic.op_graph import CaptureOptions, capture_op_graph
 from gobrrr.timeline.errors import InputError
 from gobrrr.timeline.graph import OpGraph
 from gobrrr.timeline.quantities import si

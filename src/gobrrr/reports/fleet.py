@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from gobrrr.diagnosis.job import cause_words
 from gobrrr.fleet.verdict import Answer, Culprit, FleetVerdict, RunVerdict
+from gobrrr.jobs.diagnosis import cause_words
 from gobrrr.reports.compare import leaf_label
 from gobrrr.reports.tables import Column, Row, TextTable
 from gobrrr.reports.terminal import Options, draw_table, drawn, hanging

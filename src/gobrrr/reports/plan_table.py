@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.prediction.mesh_step import Communication
+from gobrrr.prediction.mesh.plan_candidates import LeftOut, PlannedMesh
+from gobrrr.prediction.mesh.step import Communication
 from gobrrr.prediction.plan import Plan
-from gobrrr.prediction.plan_candidates import LeftOut, PlannedMesh
 from gobrrr.reports.plain_table import plain_lines
 from gobrrr.reports.tables import Column, Row, TextTable
 from gobrrr.timeline.quantities import share, si, significant, time_text

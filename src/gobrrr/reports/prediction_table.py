@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gobrrr.diagnosis.schema import Diagnosis
-from gobrrr.prediction.memory import what_fits
+from gobrrr.prediction.step.memory import what_fits
 from gobrrr.reports.plain_table import plain_lines
 from gobrrr.reports.tables import Column, Row, TextTable
 from gobrrr.timeline.names import plain_name

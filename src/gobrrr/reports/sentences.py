@@ -29,7 +29,7 @@ _NAMED = 3
 _OF_TWO_LENGTHS = 0.2
 # Slow steps whose times are further apart than this are not of one length.
 _OF_ONE_LENGTH = 1.5
-# Ends a part of a prediction that has no interval (``gobrrr.prediction.explanation``).
+# Ends a part of a prediction that has no interval (``gobrrr.prediction.step.explanation``).
 _NO_INTERVAL = " (no interval)"
 # Of all steps and of the timed ones: a sentence more would say nothing new.
 _MEANS_ALIKE = 0.10

@@ -11,9 +11,9 @@ from msgspec.structs import replace as replace_in_record
 
 from gobrrr import reports
 from gobrrr.diagnosis.schema import Diagnosis, GroupRow, OpRow
-from gobrrr.models.operator_limits import LIMITS
 from gobrrr.reports.blocks import join_blocks
 from gobrrr.reports.words import CLASS_MEANINGS, PHASE_SHORT, cause_label
+from gobrrr.roofline.operator_limits import LIMITS
 from gobrrr.timeline.names import FROM, op_name, plain_name, short_source
 from gobrrr.timeline.quantities import TimeScale, count, percent, share, si, significant
 

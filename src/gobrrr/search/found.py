@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.fix_schema import FASTER, INCOMPARABLE, NOT_APPLIED, SAME, SLOWER
 from gobrrr.diagnosis.out_of_proportion import KINDS
 from gobrrr.diagnosis.schema import (
@@ -15,7 +16,6 @@ from gobrrr.diagnosis.schema import (
     Verification,
 )
 from gobrrr.diagnosis.verdict import verdict_of
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix, Prospect
 from gobrrr.fixes.prospects import finding_of
 from gobrrr.search.memory_curve import memory_curve

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.function_names import require_function
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.schema import Diagnosis, Verification
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.measure.load import LoadWatch
 from gobrrr.measure.progress import Progress, silent
 from gobrrr.search.workload_bench import LEAST_TRIAL_S
 from gobrrr.timeline.errors import InputError, UserCodeError
+from gobrrr.timeline.function_names import require_function
 from gobrrr.timeline.quantities import whole_seconds
 from gobrrr.verification.confirmation import confirmed
 from gobrrr.verification.disturbance import judged_by_load

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.schema import Diagnosis, Verification
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import CODE, FIRST_STEP, Fix, Prospect
 from gobrrr.fixes.light import speed_of_light_with
 from gobrrr.fixes.prospects import consider_all

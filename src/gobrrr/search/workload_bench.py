@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gobrrr.capture.workload import Workload, title_of
 from gobrrr.devices import ceilings_beforehand
 from gobrrr.devices.ceilings import Ceilings
+from gobrrr.diagnosis.facts import Facts
 from gobrrr.diagnosis.schema import Diagnosis, Verification
-from gobrrr.fixes.facts import Facts
 from gobrrr.fixes.fix import Fix
 from gobrrr.measure.load import LoadWatch
 from gobrrr.measure.progress import Progress
 from gobrrr.timeline.errors import GobrrrError, UserCodeError
+from gobrrr.timeline.workload import Workload, title_of
 from gobrrr.verification.confirmation import confirmed
 from gobrrr.verification.copies import private_copy
 from gobrrr.verification.disturbance import judged_by_load

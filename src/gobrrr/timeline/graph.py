@@ -20,7 +20,7 @@ class CollectiveCall:
     """What this rank asks of a process group.
 
     Attributes:
-        kind: ``"all_reduce"`` and so on, a value of ``models.collectives.Collective``.
+        kind: ``"all_reduce"`` and so on, a value of ``prediction.mesh.collectives.Collective``.
         n_bytes: as NCCL's tests count them: the buffer that is reduced or broadcast, all that is
             gathered, all that is scattered.
         group: name of the group; the collectives of one run one after the other.

@@ -110,7 +110,7 @@ class OpCall:
             derive them from the inputs.
         overload: ``"Tensor"``, ``"out"``, ...; ``""`` where not recorded.
         missed: (bytes read, bytes written) that it does not find in each level of the device's
-            memory but the last (``models.residency``); ``()`` where that is not known.
+            memory but the last (``roofline.residency``); ``()`` where that is not known.
     """
 
     name: str

@@ -13,10 +13,10 @@ from functools import partial, wraps
 from itertools import count
 from typing import Any
 
-from gobrrr.capture.snapshot import Snapshot
-from gobrrr.capture.workload import Workload
 from gobrrr.devices import backends
+from gobrrr.observe.snapshot import Snapshot
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.workload import Workload
 
 SEED = 20260101
 

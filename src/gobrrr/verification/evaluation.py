@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gobrrr.capture.workload import Workload
+from gobrrr.timeline.workload import Workload
 from gobrrr.verification.copies import (
     SEED,
     StepFunction,

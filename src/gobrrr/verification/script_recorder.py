@@ -10,9 +10,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-from gobrrr.capture.module_hooks import watch_module
-from gobrrr.capture.optimizer_hooks import around_optimizer_steps
-from gobrrr.capture.steps import StepWatcher
+from gobrrr.live.steps import StepWatcher
+from gobrrr.observe.module_hooks import watch_module
+from gobrrr.observe.optimizer_hooks import around_optimizer_steps
 from gobrrr.verification.copies import random_states, tensors_in
 from gobrrr.verification.evaluation import call_name
 from gobrrr.verification.messages import Computed, Sketch

@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.capture.measurements import settled
-from gobrrr.capture.process_counters import minor_faults
-from gobrrr.capture.script import Script, StopScript, load_module, load_script, run_script
-from gobrrr.capture.steps import StepWatcher, taken_over_by
-from gobrrr.capture.workload import Workload, load_function
 from gobrrr.devices.backends import gpu_in_use, synchronise
 from gobrrr.fixes.changes import modules_reached
+from gobrrr.live.measurements import settled
+from gobrrr.live.script import Script, StopScript, load_module, load_script, run_script
+from gobrrr.live.steps import StepWatcher, taken_over_by
+from gobrrr.measure.process_counters import minor_faults
 from gobrrr.measure.process_memory import peak_memory_bytes
 from gobrrr.measure.timing import warm_up
 from gobrrr.timeline.errors import GobrrrError
+from gobrrr.timeline.workload import Workload, load_function
 from gobrrr.verification.child import Parent, find_fixes
 from gobrrr.verification.copies import seeded_by_program, seeded_generators, set_seeds
 from gobrrr.verification.memory import MemoryRecord, set_limit

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from gobrrr.capture.workload import Workload
 from gobrrr.fixes.fix import Fix
 from gobrrr.fixes.programs import Program, as_program, is_module
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.workload import Workload
 from gobrrr.verification.workloads import as_trial_workload
 
 

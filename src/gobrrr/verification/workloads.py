@@ -14,15 +14,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gobrrr.capture.snapshot import Snapshot
-from gobrrr.capture.workload import Workload, as_workload
 from gobrrr.devices.backends import synchronise
 from gobrrr.diagnosis.fix_schema import INCOMPARABLE, Verification
 from gobrrr.fixes.fix import MEMORY, Fix
 from gobrrr.measure.clock import Clock, SystemClock
 from gobrrr.measure.noise import is_quiet
 from gobrrr.measure.timing import THREADS_WAKE_S, warm_up
+from gobrrr.observe.snapshot import Snapshot
 from gobrrr.timeline.errors import InputError
+from gobrrr.timeline.workload import Workload, as_workload
 from gobrrr.verification.copies import (
     StepFunction,
     module_of,

@@ -5,7 +5,8 @@ Formulas register themselves when the package is imported; ``work_of`` looks one
 
 from __future__ import annotations
 
-from gobrrr.work import (
+from gobrrr.work.estimate import OpClass, Work
+from gobrrr.work.formulas import (
     attention,
     attention_kernels,
     batch_norms,
@@ -33,7 +34,6 @@ from gobrrr.work import (
     transformer_layers,
     views,
 )
-from gobrrr.work.estimate import OpClass, Work
 from gobrrr.work.fused import work_of_fused
 from gobrrr.work.registry import (
     formula_names,

@@ -13,9 +13,9 @@ from functools import lru_cache
 
 from gobrrr.timeline.ops import TensorSpec
 from gobrrr.work.estimate import OpClass, Work
-from gobrrr.work.pointwise import cost_of
-from gobrrr.work.pointwise_table import POINTWISE
-from gobrrr.work.reductions import REDUCTIONS, SCANS
+from gobrrr.work.formulas.pointwise import cost_of
+from gobrrr.work.formulas.pointwise_table import POINTWISE
+from gobrrr.work.formulas.reductions import REDUCTIONS, SCANS
 from gobrrr.work.traffic import account, arithmetic_dtype, is_float
 from gobrrr.work.weights import FUNCTION, UNIFORM, WEIGHTS, transcendentals_in
 

@@ -52,7 +52,8 @@ class Space:
 # Raises ``TypeError``, ``ValueError`` or ``LookupError`` where the arguments do not tell.
 SpaceOf = Callable[[OpCall], Space]
 
-# How the kernels pass over memory; ``models.walks`` has what each costs on a device.
+# How the kernels pass over memory; ``prediction.kernels.walks.walks`` has what each costs on a
+# device.
 Passes = Literal[
     "softmax", "layer_norm", "layer_norm_backward", "group_norm", "group_norm_backward",
     "batch_norm", "batch_norm_backward", "reduction", "scan", "window", "loss",

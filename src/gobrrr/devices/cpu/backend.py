@@ -53,7 +53,7 @@ def timer() -> None:
 
 
 def profiler() -> None:
-    """None: there is no device beside the host, whose profiler is ``capture.profile``."""
+    """None: there is no device beside the host, whose profiler is ``live.profiles.profile``."""
 
 
 def streams() -> None:

@@ -4,7 +4,7 @@ An operator's loop may call a library for each element (``tanh``), draw random n
 other (``bernoulli_``) or stay scalar (``where``); its time per element differs by a hundred times
 between operators and is steady per machine and build. Each is timed on data that stays in the
 caches; the rate counts elements of its largest tensor, except where windows, the result or the rows
-fetched or added are counted (``models.processor`` says which).
+fetched or added are counted (``prediction.kernels.processor`` says which).
 """
 
 from __future__ import annotations

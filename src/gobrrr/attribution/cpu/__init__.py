@@ -1,0 +1,1 @@
+"""Steps of a processor: the lane of the step's threads, split."""

@@ -1,1 +1,0 @@
-"""A callable, a script or a trace file -> a timeline of what ran."""

@@ -1,0 +1,1 @@
+"""Causes in how batches are loaded."""

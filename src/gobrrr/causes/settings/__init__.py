@@ -1,0 +1,1 @@
+"""Causes in settings of the framework and the machine."""

@@ -1,0 +1,1 @@
+"""Attention written out, with dropout or in a slow layout."""

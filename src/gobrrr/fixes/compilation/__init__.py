@@ -1,0 +1,1 @@
+"""What a compiler or a captured graph takes away."""

@@ -1,0 +1,1 @@
+"""The facts of a program that fixes decide by."""

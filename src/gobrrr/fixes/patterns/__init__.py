@@ -1,0 +1,1 @@
+"""What a program need not compute, found in the flow of its data."""

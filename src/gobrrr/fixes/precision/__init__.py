@@ -1,0 +1,1 @@
+"""Fewer bits: autocast, matmul precision, weights."""

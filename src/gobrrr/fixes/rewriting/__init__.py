@@ -1,0 +1,1 @@
+"""A script rewritten with a fix in it."""

@@ -1,0 +1,1 @@
+"""What operators, the profiler and pages given back cost on this machine."""

@@ -1,0 +1,1 @@
+"""Which steps are alike, and what stands between them."""

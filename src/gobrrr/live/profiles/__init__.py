@@ -1,0 +1,1 @@
+"""The profilers' events of measured steps -> a timeline."""

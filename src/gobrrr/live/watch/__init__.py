@@ -1,0 +1,1 @@
+"""What is seen of the program between its steps: calls, loaders, threads, compilations."""

@@ -1,0 +1,1 @@
+"""A recorded step -> the same on another device."""

@@ -1,0 +1,1 @@
+"""An op on a device -> the seconds of its kernels, by a model, with an interval."""

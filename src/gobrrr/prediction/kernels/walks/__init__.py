@@ -1,0 +1,1 @@
+"""How kernels that are no contractions go through memory, one recipe a kind of op."""

@@ -1,0 +1,1 @@
+"""A step on many devices: collectives, shards, pipelines, their memory and time."""

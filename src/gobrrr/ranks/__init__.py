@@ -1,0 +1,1 @@
+"""Several timelines as those of one job: clocks, matching, who waits for whom."""

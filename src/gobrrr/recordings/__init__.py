@@ -1,0 +1,1 @@
+"""Trace files, one reader per format, in a tuple -> a timeline; copies of traces for others."""

@@ -1,0 +1,1 @@
+"""An op and ceilings -> the time below which no kernel goes; where tensors are; fusion groups."""

@@ -1,0 +1,1 @@
+"""Ranks that are not there: process groups, and what wraps a model for several of them."""

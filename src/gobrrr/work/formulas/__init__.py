@@ -1,0 +1,1 @@
+"""One file for each family of operators: their work, registered when it is imported."""
