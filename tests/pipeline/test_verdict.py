@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.attribution.leaves import LEAVES
-from gobrrr.diagnosis.schema import Finding, IdleRow, Prediction
+from gobrrr.diagnosis.schema import Finding, IdleRow, Prediction, Spread
 from gobrrr.diagnosis.storage import load
 from gobrrr.diagnosis.verdict import regime_of, split_of, verdict_of
 from gobrrr.timeline.names import UNASKED_LINE, UNKNOWN_LINE
@@ -61,7 +61,8 @@ def of_leaves(data, **leaves):
     diagnosis.leaves = dict.fromkeys(LEAVES, 0.0) | given
     diagnosis.split = split_of(diagnosis.leaves)
     diagnosis.regime, diagnosis.close = regime_of(diagnosis.leaves)
-    diagnosis.step.time_s.median = sum(given.values())
+    whole_s = sum(given.values())
+    diagnosis.step.time_s = Spread(median=whole_s, mean=whole_s, low=whole_s, high=whole_s, n=4)
     return diagnosis
 
 
