@@ -1,7 +1,9 @@
+import gc
 import signal
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 
 import pytest
@@ -76,6 +78,23 @@ def test_many_short_samplers_leave_nothing_behind() -> None:
         sampler.stop()
     busy(0.01)
     assert system_threads_once_ended(threads) <= threads
+
+
+def test_what_an_asker_heard_is_not_kept_once_it_has_ended() -> None:
+    class Heard:
+        def __call__(self, frame: object, asked_ns: int) -> None:
+            pass
+
+    heard = Heard()
+    kept = weakref.ref(heard)
+    asker = MainThreadAsker(0.0005, heard)
+    asker.start()
+    busy(0.01)
+    asker.stop()
+    asker.join()
+    del asker, heard
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("of_user", [False, True])

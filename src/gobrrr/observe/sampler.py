@@ -23,6 +23,7 @@ import ctypes
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -158,13 +159,18 @@ class MainThreadAsker(Regularly):
 
 
 class _Question:
-    """Calls ``answer`` with the frame in which it is asked for its truth; is never true."""
+    """Calls ``answer`` with the frame in which it is asked for its truth; is never true.
+
+    It outlives the asker, and with a reference it would keep all that the asker has heard.
+    """
 
     def __init__(self, answer: Callable[[FrameType], None]) -> None:
-        self._answer = answer
+        self._answer = weakref.WeakMethod(answer)
 
     def __bool__(self) -> bool:
-        self._answer(sys._getframe(1))
+        answer = self._answer()
+        if answer is not None:
+            answer(sys._getframe(1))
         return False
 
 
