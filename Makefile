@@ -22,15 +22,17 @@ demo: $(VENV)/.torch ## Diagnose examples/train_gpt.py, print the verdict, write
 
 # Tests of real processes and clocks can fail by what else a machine does: such a test gets a second
 # chance, and the summary names and counts it as rerun. More than three of them fail the run.
+# Files run beside each other; threads that wait sleep, or those of one would hold another's core.
 test: $(VENV)/.dev ## Run the whole test suite
-	$(BIN)/python -m pytest --reruns 1 -r fER $(ARGS)
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n logical --dist loadfile --reruns 1 -r fER \
+		--durations 40 $(ARGS)
 
 test-browser: $(VENV)/.dev browser ## Look at the HTML report in a headless Chromium
 	GOBRRR_BROWSER=1 $(BIN)/python -m pytest tests/browser $(ARGS)
 
 test-no-torch: $(BARE)/.dev ## Run the tests that need no torch, in an environment without it
 	$(BARE)/bin/python -c "import importlib.util as u; assert u.find_spec('torch') is None"
-	$(BARE)/bin/python -m pytest -n auto -m "not torch and not gpu and not models" --reruns 1 -r fER $(ARGS)
+	$(BARE)/bin/python -m pytest -n logical -m "not torch and not gpu and not models" --reruns 1 -r fER $(ARGS)
 
 check: $(VENV)/.dev ## Lint, format check, types, the order of the rooms, dead code, lines
 	$(BIN)/ruff check

@@ -43,7 +43,7 @@ def test_nothing_heavy_is_loaded_before_a_script_runs(tmp_path: Path) -> None:
     assert not {"torch", "msgspec", "rich", "jinja2"} & set(found["loaded"])
     # What finds steps and times them, and what the command line is made of.
     assert set(found["rooms"]) == {
-        "cli", "devices", "live", "measure", "observe", "pipeline", "reports", "timeline",
+        "cli", "devices", "jobs", "live", "measure", "observe", "pipeline", "reports", "timeline",
     }  # fmt: skip
 
 

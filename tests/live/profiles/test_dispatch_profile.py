@@ -63,12 +63,14 @@ def test_a_profiler_that_is_open_around_the_steps_stays_open() -> None:
 def test_steps_of_very_many_ops_do_not_fill_the_memory_of_a_profiler() -> None:
     from gobrrr.live.measurements import MOST_OPS_OF_PROFILER, Plan
     from gobrrr.live.session import Session
+    from gobrrr.timeline.graph import StepOp
+    from gobrrr.timeline.ops import OpCall
 
     class ManyOps:
         def start(self) -> None: ...
 
-        def stop(self) -> list[None]:
-            return [None] * (MOST_OPS_OF_PROFILER + 1)
+        def stop(self) -> list[StepOp]:
+            return [StepOp(OpCall("aten::relu_"))] * (MOST_OPS_OF_PROFILER + 1)
 
     a = torch.randn(20, 20)
     session = Session(Plan(warmup=1, steps=2), make_recorder=lambda roots: ManyOps())

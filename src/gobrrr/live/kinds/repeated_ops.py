@@ -75,8 +75,9 @@ def _grown(earlier: StepOp, later: StepOp, apart: int) -> bool:
 
 def _largest(op: StepOp) -> TensorSpec | None:
     """Most of what an op puts together; ``None`` of one that puts nothing together."""
-    given = [spec for spec in op.call.tensors if prod(spec.shape)]
-    if op.call.name != _CONCATENATION or len(given) < 2:
+    put_together = op.call.name == _CONCATENATION
+    given = [spec for spec in op.call.tensors if prod(spec.shape)] if put_together else []
+    if len(given) < 2:
         return None
     largest = max(given, key=lambda spec: spec.numel)
     return largest if 2 * largest.numel >= sum(spec.numel for spec in given) else None
