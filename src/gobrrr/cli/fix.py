@@ -154,6 +154,7 @@ def _fix(
     given: dict[str, str],
 ) -> int:  # fmt: skip
     from gobrrr.cli.output import show, write_files
+    from gobrrr.live.script_run import set_threads
     from gobrrr.pipeline.fix import BUDGET_S, fix_on, program_bench
     from gobrrr.search.options import Options
     from gobrrr.search.result import FixGateFailure
@@ -171,11 +172,8 @@ def _fix(
             threads=parsed.threads,
         )  # fmt: skip
         bench = program_bench(program, tolerance)
-        if parsed.threads is not None:
-            import torch
-
-            # The ceilings that are measured here are of as many.
-            torch.set_num_threads(parsed.threads)
+        # The ceilings that are measured here are of as many.
+        set_threads(parsed.threads)
         result = fix_on(bench, options, parsed.require, progress)
     except FixGateFailure as failure:
         result, missed = failure.result, failure

@@ -151,10 +151,9 @@ def execute(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
     if parsed.trace is not None:
         return _trace(parsed, devices)
     require_torch("gobrrr predict")
-    if parsed.threads is not None:
-        import torch
+    from gobrrr.live.script_run import set_threads
 
-        torch.set_num_threads(parsed.threads)
+    set_threads(parsed.threads)
     if parsed.op is not None:
         return _op(parsed, devices)
     return _step(parsed, devices)

@@ -260,13 +260,11 @@ def _run_function(
     target: Target, parsed: argparse.Namespace, progress: Progress, given: dict[str, str]
 ) -> int:
     from gobrrr.cli.output import show, write_files
+    from gobrrr.live.script_run import set_threads
     from gobrrr.pipeline.live import diagnose
     from gobrrr.timeline.workload import load_function
 
-    if parsed.threads is not None:
-        import torch
-
-        torch.set_num_threads(parsed.threads)
+    set_threads(parsed.threads)
     without_arguments(target.name)
     diagnosis = diagnose(
         load_function(target.name),

@@ -102,7 +102,7 @@ def measure_script(
     (``optimizer``, ``call``, the name of a module), where the user says it. ``threads`` of torch
     are set as soon as the script imports it.
     """
-    forget = when_imported("torch", lambda: _set_threads(threads))
+    forget = when_imported("torch", lambda: set_threads(threads))
     run = _Run(plan, on_measured, stop, progress, rank or RankOfJob(None), step, script.code)
     run.watcher.install()
     try:
@@ -118,10 +118,11 @@ def measure_script(
     return ScriptEnd(ended, run.problem, run.too_few_steps, ran_on)
 
 
-def _set_threads(threads: int | None) -> None:
-    import torch
-
+def set_threads(threads: int | None) -> None:
+    """Of PyTorch's, so many in this process; ``None``: as many as there are."""
     if threads is not None:
+        import torch
+
         torch.set_num_threads(threads)
 
 

@@ -54,16 +54,16 @@ def growing_notice(blocks: Iterable[Sequence[TimedStep]]) -> str:
     if not certain and _order(faults) < CERTAIN_OF_FAULTS:
         return ""
     slope_ns = median(
-        (_time_ns(later, ran) - _time_ns(earlier, ran)) / (later.place - earlier.place)
-        for block in chosen
-        for earlier, later in combinations(block, 2)
+        (later_ns - earlier_ns) / (later.place - earlier.place)
+        for block, block_ns in zip(chosen, times)
+        for (earlier, earlier_ns), (later, later_ns) in combinations(zip(block, block_ns), 2)
     )
     apart = steps[-1].place - steps[0].place
-    if slope_ns * apart < WORTH * median(_time_ns(step, ran) for step in steps):
+    all_ns = [time_ns for block_ns in times for time_ns in block_ns]
+    if slope_ns * apart < WORTH * median(all_ns):
         return ""
     first, last = (
-        time_text(median(_time_ns(step, ran) for step in end) * 1e-9)
-        for end in (steps[:_AT_AN_END], steps[-_AT_AN_END:])
+        time_text(median(end) * 1e-9) for end in (all_ns[:_AT_AN_END], all_ns[-_AT_AN_END:])
     )
     return (
         f"Steps grow: {first}{' of processor time' if ran else ''} at the first that were timed, "

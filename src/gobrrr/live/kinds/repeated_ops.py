@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 
 from gobrrr.live.measurements import RecordedStep
 from gobrrr.timeline.align import match
@@ -76,7 +75,7 @@ def _grown(earlier: StepOp, later: StepOp, apart: int) -> bool:
 def _largest(op: StepOp) -> TensorSpec | None:
     """Most of what an op puts together; ``None`` of one that puts nothing together."""
     put_together = op.call.name == _CONCATENATION
-    given = [spec for spec in op.call.tensors if prod(spec.shape)] if put_together else []
+    given = [spec for spec in op.call.tensors if spec.numel] if put_together else []
     if len(given) < 2:
         return None
     largest = max(given, key=lambda spec: spec.numel)
